@@ -1,0 +1,37 @@
+# Every target sets up what it needs: a virtual environment in .venv, made anew when pyproject.toml changes.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow bench docs format clean
+
+demo: .venv/ready
+	$(BIN)/python examples/breast_cancer.py
+
+test: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/pytest -n 2
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+test-slow: .venv/ready
+	$(BIN)/pytest -n 2 -m slow
+
+bench: .venv/ready
+	$(BIN)/dlrd bench steps
+
+docs: .venv/ready
+	$(BIN)/mkdocs build --strict
+
+format: .venv/ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv site .pytest_cache .ruff_cache .hypothesis
+
+.venv/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dlrd needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@

@@ -1,0 +1,60 @@
+"""Variational inference without a learning rate to tune.
+
+Names are resolved when first used, so that `import dlrd` costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlrd.divergence import jeffreys, kl
+    from dlrd.families import FullRankNormal, MeanFieldNormal
+    from dlrd.fitting import Fit, Outcome, fit, fit_many, load
+    from dlrd.gradients import reparameterized, score_function, sticking_the_landing
+    from dlrd.rates import dynamic_decay, power_decay, sasa, sasa_plus, stepwise_decay
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Fit",
+    "FullRankNormal",
+    "MeanFieldNormal",
+    "Outcome",
+    "dynamic_decay",
+    "fit",
+    "fit_many",
+    "jeffreys",
+    "kl",
+    "load",
+    "power_decay",
+    "reparameterized",
+    "sasa",
+    "sasa_plus",
+    "score_function",
+    "stepwise_decay",
+    "sticking_the_landing",
+]
+
+_ROOMS = {
+    "divergence": ["jeffreys", "kl"],
+    "families": ["FullRankNormal", "MeanFieldNormal"],
+    "fitting": ["Fit", "Outcome", "fit", "fit_many", "load"],
+    "gradients": ["reparameterized", "score_function", "sticking_the_landing"],
+    "rates": ["dynamic_decay", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOM_OF:
+        value = getattr(importlib.import_module(f"dlrd.{_ROOM_OF[name]}"), name)
+    elif name in _ROOMS:
+        value = importlib.import_module(f"dlrd.{name}")
+    else:
+        raise AttributeError(f"module 'dlrd' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,7 @@
+"""Variational families, one a file. Anything that meets `Family` can be fitted."""
+
+from dlrd.families.full_rank import FullRankNormal
+from dlrd.families.mean_field import MeanFieldNormal
+from dlrd.families.protocol import Factorized, Family
+
+__all__ = ["Factorized", "Family", "FullRankNormal", "MeanFieldNormal"]

@@ -1,0 +1,31 @@
+"""Checks of the arrays that a normal family is made of."""
+
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike
+
+
+def float_array(name: str, value: ArrayLike) -> Array:
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise TypeError(f"{name} must be real, got an array of type {array.dtype}")
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+
+
+def check_vector(name: str, array: Array) -> None:
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a vector with at least one entry, got shape {array.shape}")
+
+
+def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} to go with loc, got {array.shape}")
+
+
+def check_dim(dim: int) -> None:
+    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+        raise ValueError(f"dim must be a whole number of at least 1, got {dim!r}")
+
+
+def is_concrete(array: Array) -> bool:
+    return not isinstance(array, Tracer)

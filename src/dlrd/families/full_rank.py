@@ -1,0 +1,81 @@
+"""A normal with any covariance."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, ArrayLike, Float, Key
+
+from dlrd.families._checks import check_dim, check_shape, check_vector, float_array, is_concrete
+
+
+class FullRankNormal(eqx.Module):
+    r"""A normal distribution with any covariance, $N(μ, L L^\top)$.
+
+    Its parameters are those of the paper, λ = (μ, raw entries of the lower triangular L). The diagonal of L
+    is free, so it may turn negative while it is fitted: the distribution depends on L Lᵀ alone, and nothing
+    here minds the sign.
+
+    Args:
+        loc: μ, a vector.
+        cholesky: L, a square matrix, zero above the diagonal.
+
+    Example:
+        >>> import dlrd
+        >>> q = dlrd.FullRankNormal([1.0, 2.0], [[2.0, 0.0], [1.0, 1.0]])
+        >>> print(q.mean, q.covariance)
+        [1. 2.] [[4. 2.]
+                 [2. 2.]]
+    """
+
+    loc: Float[Array, " dim"]
+    cholesky: Float[Array, "dim dim"]
+
+    def __init__(self, loc: ArrayLike, cholesky: ArrayLike):
+        self.loc = float_array("loc", loc)
+        self.cholesky = float_array("cholesky", cholesky)
+        check_vector("loc", self.loc)
+        check_shape("cholesky", self.cholesky, 2 * self.loc.shape)
+        if is_concrete(self.cholesky) and jnp.any(jnp.triu(self.cholesky, 1) != 0):
+            raise ValueError(
+                "cholesky must be zero above its diagonal, got other entries there; "
+                "take jnp.linalg.cholesky of the covariance"
+            )
+
+    @classmethod
+    def standard(cls, dim: int) -> "FullRankNormal":
+        """N(0, I) in `dim` dimensions, in the default float type."""
+        check_dim(dim)
+        return cls(jnp.zeros(dim, dtype=float), jnp.eye(dim, dtype=float))
+
+    def sample(
+        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
+    ) -> Float[Array, "*sample_shape dim"]:
+        """Independent draws, z = μ + L ε."""
+        noise = jax.random.normal(key, (*sample_shape, *self.loc.shape), self.loc.dtype)
+        return self.loc + noise @ self.scale_tril.T
+
+    def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+        """The log density at `x`; leading axes are batches."""
+        centered = (x - self.loc).reshape(-1, len(self.loc))
+        noise = solve_triangular(self.scale_tril, centered.T, lower=True)
+        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.cholesky))))
+        normalizer = log_det + 0.5 * len(self.loc) * jnp.log(2 * jnp.pi)
+        return (-0.5 * jnp.sum(noise**2, axis=0) - normalizer).reshape(x.shape[:-1])
+
+    @property
+    def mean(self) -> Float[Array, " dim"]:
+        return self.loc
+
+    @property
+    def std(self) -> Float[Array, " dim"]:
+        return jnp.sqrt(jnp.sum(self.scale_tril**2, axis=1))
+
+    @property
+    def covariance(self) -> Float[Array, "dim dim"]:
+        return self.scale_tril @ self.scale_tril.T
+
+    @property
+    def scale_tril(self) -> Float[Array, "dim dim"]:
+        """L. Entries above the diagonal get no gradient, so they stay zero in any fit."""
+        return jnp.tril(self.cholesky)

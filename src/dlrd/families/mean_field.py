@@ -1,0 +1,71 @@
+"""Independent normals."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Key
+
+from dlrd.families._checks import check_dim, check_shape, check_vector, float_array
+
+
+class MeanFieldNormal(eqx.Module):
+    r"""A normal distribution with diagonal covariance, $N(μ, \mathrm{diag}(σ^2))$.
+
+    Its parameters are those of the paper, λ = (μ, log σ).
+
+    Args:
+        loc: μ, a vector.
+        log_scale: log σ, a vector of the same length.
+
+    Example:
+        >>> import dlrd
+        >>> q = dlrd.MeanFieldNormal.standard(3)
+        >>> q.sample(jax.random.key(0), (5,)).shape
+        (5, 3)
+        >>> print(q.mean, q.std)
+        [0. 0. 0.] [1. 1. 1.]
+    """
+
+    loc: Float[Array, " dim"]
+    log_scale: Float[Array, " dim"]
+
+    def __init__(self, loc: ArrayLike, log_scale: ArrayLike):
+        self.loc = float_array("loc", loc)
+        self.log_scale = float_array("log_scale", log_scale)
+        check_vector("loc", self.loc)
+        check_shape("log_scale", self.log_scale, self.loc.shape)
+
+    @classmethod
+    def standard(cls, dim: int) -> "MeanFieldNormal":
+        """N(0, I) in `dim` dimensions, in the default float type."""
+        check_dim(dim)
+        return cls(jnp.zeros(dim, dtype=float), jnp.zeros(dim, dtype=float))
+
+    def sample(
+        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
+    ) -> Float[Array, "*sample_shape dim"]:
+        """Independent draws, z = μ + σ ε."""
+        noise = jax.random.normal(key, (*sample_shape, *self.loc.shape), self.loc.dtype)
+        return self.loc + self.std * noise
+
+    def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+        """The log density at `x`; leading axes are batches."""
+        return jnp.sum(self.log_prob_factors(x), axis=-1)
+
+    def log_prob_factors(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        """The log density of each coordinate."""
+        noise = (x - self.loc) * jnp.exp(-self.log_scale)
+        return -0.5 * noise**2 - self.log_scale - 0.5 * jnp.log(2 * jnp.pi)
+
+    @property
+    def mean(self) -> Float[Array, " dim"]:
+        return self.loc
+
+    @property
+    def std(self) -> Float[Array, " dim"]:
+        return jnp.exp(self.log_scale)
+
+    @property
+    def scale_tril(self) -> Float[Array, "dim dim"]:
+        """A lower triangular root of the covariance."""
+        return jnp.diag(self.std)

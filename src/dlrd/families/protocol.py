@@ -1,0 +1,30 @@
+"""What a variational family is: anything that can be sampled and evaluated."""
+
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Array, Float, Key
+
+
+@runtime_checkable
+class Family(Protocol):
+    """A distribution with trainable arrays: any pytree with these two methods, as all of flowjax's are.
+
+    `sample` must be differentiable in the arrays for the reparameterised gradients.
+    """
+
+    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> Array:
+        """Independent draws, stacked in the leading axes `sample_shape`."""
+        ...
+
+    def log_prob(self, x: Array) -> Array:
+        """The log density at `x`; leading axes are batches."""
+        ...
+
+
+@runtime_checkable
+class Factorized(Protocol):
+    """A family of independent coordinates, each with parameters of its own."""
+
+    def log_prob_factors(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        """The log density of each coordinate; their sum is `log_prob`."""
+        ...

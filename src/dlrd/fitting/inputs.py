@@ -1,0 +1,119 @@
+"""Checks of what a caller passes in: one sentence each, before any long work."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key
+
+from dlrd.families import Family
+from dlrd.gradients.estimate import LogDensity, split
+
+
+def as_key(key: Any) -> Key[Array, ""]:
+    """A typed key from a seed, a typed key, or a key in jax's older form."""
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        return jax.random.key(int(key))
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        if key.shape == ():
+            return key
+        raise ValueError(f"key must be a single key, got {key.shape}; fit_many takes several")
+    if isinstance(key, (jax.Array, np.ndarray)) and key.dtype == np.uint32 and key.shape == (2,):
+        return jax.random.wrap_key_data(jnp.asarray(key))
+    raise TypeError(f"key must be a whole number or jax.random.key(0), got {_shown(key)}")
+
+
+def as_keys(keys: Any) -> Key[Array, " run"]:
+    """Typed keys in one array, from seeds or keys."""
+    if isinstance(keys, (int, str)) or not isinstance(keys, Iterable):
+        raise TypeError(f"keys must be a sequence of seeds or keys, as range(8); got {_shown(keys)}")
+    each = [as_key(key) for key in keys]
+    if not each:
+        raise ValueError("keys must have at least one entry, got none")
+    return jnp.stack(each)
+
+
+def as_learning_rates(values: Any) -> Float[Array, " rate"]:
+    rates = np.asarray(values, dtype=float)
+    if rates.ndim != 1 or rates.size == 0:
+        raise ValueError(f"learning_rates must be a sequence of numbers, got {_shown(values)}")
+    if not np.all((rates > 0) & np.isfinite(rates)):
+        bad = rates[~((rates > 0) & np.isfinite(rates))][0]
+        raise ValueError(f"learning_rates must be positive numbers, got {bad:g} among them")
+    return jnp.asarray(rates, dtype=float)
+
+
+def check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {_shown(value)}")
+
+
+def check_optimizer(optimizer: Any) -> None:
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise TypeError(
+            "optimizer must be an optax transformation, as "
+            f"optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2)); got {_shown(optimizer)}"
+        )
+
+
+def check_family(family: Any) -> None:
+    if isinstance(family, type):
+        raise TypeError(
+            f"family must be a distribution, got the class {family.__name__}; "
+            f"{family.__name__}.standard(dim) starts from N(0, I)"
+        )
+    if not isinstance(family, Family):
+        raise TypeError(
+            "family must have the methods sample and log_prob, as dlrd.MeanFieldNormal.standard(dim) "
+            f"has; got {_shown(family)}"
+        )
+    leaves = jax.tree.leaves(split(family)[0])
+    if not leaves:
+        raise ValueError(f"family must have arrays of floats to train, got none in {_shown(family)}")
+    if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves):
+        raise ValueError("family must start from finite parameters, got infinite or nan ones")
+
+
+def check_log_density(log_density: Any, family: Family) -> None:
+    """Checks that one draw of the family gives one real number."""
+    if not callable(log_density):
+        raise TypeError(f"log_density must be a function of one draw, got {_shown(log_density)}")
+    draw = jax.eval_shape(lambda key: family.sample(key), jax.random.key(0))
+    try:
+        value = jax.eval_shape(log_density, draw)
+    except Exception as error:
+        raise ValueError(
+            f"log_density failed on a draw of shape {draw.shape}, which is what family gives: {error}"
+        ) from error
+    if not isinstance(value, jax.ShapeDtypeStruct):
+        raise TypeError(f"log_density must return one number, got {_shown(value)}")
+    if value.shape != ():
+        raise ValueError(
+            f"log_density must return one number for one draw of shape {draw.shape}, "
+            f"got an array of shape {value.shape}; sum it up"
+        )
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(f"log_density must return a real float, got {value.dtype}")
+
+
+def raise_bad_start(log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int) -> None:
+    """Raises the error for a fit whose first step failed."""
+    values = np.asarray(jax.vmap(log_density)(family.sample(jax.random.fold_in(key, 0), (num_draws,))))
+    is_bad = ~np.isfinite(values)
+    if is_bad.any():
+        raise ValueError(
+            f"log_density is {values[is_bad][0]} at {is_bad.sum()} of the {num_draws} first draws from "
+            "family; start from a family whose draws lie where the density is positive and finite"
+        )
+    raise ValueError(
+        "log_density has an infinite or nan gradient at the first draws from family, or the first step of "
+        "optimizer overflows; start elsewhere, or with a smaller learning rate"
+    )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,0 +1,127 @@
+"""The loop: compiled chunks of steps, and between them, on the host, all that a person sees."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from dlrd.families import Family
+from dlrd.fitting.interrupt import catch_interrupt
+from dlrd.fitting.outcome import Outcome
+from dlrd.fitting.step import Method, Record, State, advance
+
+CHUNK_SECONDS = 0.25
+"""How long a chunk aims to take: short enough for a person to wait for, long beside the host's share."""
+MAX_ROWS = 2**14
+"""Steps that a chunk can record, over all runs."""
+
+
+class Rows(NamedTuple):
+    """What a chunk recorded, on the host."""
+
+    records: Record  # arrays of shape (run, step)
+    num_done: np.ndarray  # how many of the columns count, per run
+
+    def of_run(self, run: int) -> Record:
+        """The records of one run."""
+        return Record(*(column[run, : self.num_done[run]] for column in self.records))
+
+
+class Observer(Protocol):
+    """Looks at the fit after each chunk."""
+
+    def __call__(self, state: State, rows: Rows) -> None: ...
+
+
+def run(method: Method, rest: Family, state: State, num_steps: int, observers: list[Observer]) -> State:
+    """Advances all runs of `state` until each has ended or done `num_steps` steps; Ctrl-C ends them early.
+
+    The length of the chunks follows the clock; what they compute does not depend on it.
+
+    Args:
+        method: what a step does.
+        rest: the family without its trainable arrays.
+        state: arrays with a leading axis, one entry a run.
+        num_steps: the whole budget, steps done earlier included.
+        observers: called after each chunk.
+
+    Returns:
+        The state at the end, each run with its outcome.
+    """
+    capacity = max(MAX_ROWS // len(state.step), 64)
+    chunk_fn = _compiled_chunk(method, capacity)
+    length = 1  # the first chunk compiles, and finds a bad start
+    with catch_interrupt() as is_interrupted:
+        while not is_interrupted():
+            done = np.asarray(state.step)
+            is_running = np.asarray(state.outcome) == Outcome.RUNNING.value
+            if not is_running.any():
+                return state
+            left = num_steps - done[is_running].max()
+            if left <= 0:
+                return _ended(state, Outcome.BUDGET)
+            length = int(min(length, left, capacity))
+            started = time.perf_counter()
+            state, columns = jax.block_until_ready(chunk_fn(rest, state, jnp.asarray(length, jnp.int32)))
+            seconds = time.perf_counter() - started
+            records = Record(*(np.asarray(column).T for column in columns))
+            rows = Rows(records, np.asarray(state.step) - done)
+            for observe in observers:
+                observe(state, rows)
+            length = min(8 * length, max(1, round(length * CHUNK_SECONDS / seconds)))
+    return _ended(state, Outcome.INTERRUPTED)
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled_chunk(
+    method: Method, capacity: int
+) -> Callable[[Family, State, Int[Array, ""]], tuple[State, Record]]:
+    """A program for chunks of up to `capacity` steps, compiled at most once for each shape of the state.
+
+    The cache spares a second fit of the same model the compilation, and lets go of models long unused.
+    """
+
+    @eqx.filter_jit
+    def chunk(rest: Family, state: State, length: Int[Array, ""]) -> tuple[State, Record]:
+        num_runs = len(state.step)
+        step_fn = functools.partial(advance, method, rest)
+        # One run is not batched: some operations are slower with a batch axis, even of length one.
+        step_fn = _unbatched(step_fn) if num_runs == 1 else jax.vmap(step_fn)
+
+        def body(carry: tuple[Int[Array, ""], State, Record]) -> tuple[Array, State, Record]:
+            index, state, columns = carry
+            state, record = step_fn(state)
+            columns = Record(*(c.at[index].set(r) for c, r in zip(columns, record, strict=True)))
+            return index + 1, state, columns
+
+        def has_more(carry: tuple[Int[Array, ""], State, Record]) -> Array:
+            index, state, _ = carry
+            return (index < length) & jnp.any(state.outcome == Outcome.RUNNING.value)
+
+        empty = Record(*(jnp.zeros((capacity, num_runs), dtype=float) for _ in Record._fields))
+        _, state, columns = jax.lax.while_loop(has_more, body, (jnp.zeros_like(length), state, empty))
+        return state, columns
+
+    return chunk
+
+
+def _unbatched(
+    step_fn: Callable[[State], tuple[State, Record]],
+) -> Callable[[State], tuple[State, Record]]:
+    def step_one(state: State) -> tuple[State, Record]:
+        advanced = step_fn(jax.tree.map(lambda leaf: leaf[0], state))
+        return jax.tree.map(lambda leaf: leaf[None], advanced)
+
+    return step_one
+
+
+def _ended(state: State, outcome: Outcome) -> State:
+    """The state with `outcome` for all runs that have none yet."""
+    is_running = state.outcome == Outcome.RUNNING.value
+    return state._replace(outcome=jnp.where(is_running, outcome.value, state.outcome))

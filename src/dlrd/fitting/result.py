@@ -1,0 +1,153 @@
+"""What a fit gives back."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from dlrd.families import Family, FullRankNormal, MeanFieldNormal
+from dlrd.fitting import archive
+from dlrd.fitting.checkpoint import from_numpy, to_numpy
+from dlrd.fitting.history import History
+from dlrd.fitting.inputs import as_key
+from dlrd.fitting.outcome import Outcome
+from dlrd.fitting.summary import Summary, summarize
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FORMAT = 1
+_SAVED_FAMILIES = {cls.__name__: cls for cls in (MeanFieldNormal, FullRankNormal)}
+_SUMMARY_DRAWS = 10_000
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted variational distribution, with how it came about."""
+
+    family: Family  # the fitted distribution
+    history: History
+    outcome: Outcome  # why the fit ended
+    num_steps: int  # steps done
+    num_draws: int  # draws a step
+    seconds: float  # wall time of the call, compilation included
+
+    def __repr__(self) -> str:
+        return (
+            f"Fit({type(self.family).__name__}, {self.num_steps:,} steps, ELBO {self.elbo:.6g}, "
+            f"{len(self.history.decays)} decays, {self.outcome.name.lower()})"
+        )
+
+    @property
+    def elbo(self) -> float:
+        """The ELBO, averaged over the last tenth of the history."""
+        newest = self.history.elbo[-max(1, len(self.history.elbo) // 10) :]
+        return float(np.mean(newest)) if len(newest) else float("nan")
+
+    def sample(self, key: Any, num: int) -> Array:
+        """`num` independent draws from the fitted distribution, stacked in the first axis.
+
+        Args:
+            key: a whole number or a `jax.random.key`.
+            num: how many.
+        """
+        return self.family.sample(as_key(key), (num,))
+
+    def summary(self) -> Summary:
+        """Mean, standard deviation and quantiles of each coordinate, from 10,000 draws with a fixed key."""
+        return summarize(np.asarray(self.sample(0, _SUMMARY_DRAWS)), self.outcome.sentence)
+
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """A figure of the fit's course and its result; also written to `path` (png, pdf, svg) if given."""
+        from dlrd.plots import plot_fit
+
+        figure = plot_fit(self)
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+    def report(self, path: str | Path) -> None:
+        """Writes one self-contained HTML page about the fit."""
+        from dlrd.report import fit_page
+
+        Path(path).write_text(fit_page(self), encoding="utf-8")
+
+    def to_arviz(self, key: Any = 0, num: int = 1000) -> Any:
+        """Draws from the fitted distribution for ArviZ, as one chain of the variable "z"."""
+        import arviz
+
+        return arviz.from_dict({"posterior": {"z": np.asarray(self.sample(key, num))[None]}})
+
+    def save(self, path: str | Path) -> None:
+        """Writes the fit to one file that `dlrd.load` reads; no pickle, and no data of the model."""
+        leaves = [leaf for leaf in jax.tree.leaves(self.family) if eqx.is_array(leaf)]
+        arrays = {f"family.{i}": to_numpy(leaf) for i, leaf in enumerate(leaves)}
+        arrays |= {f"history.{name}": column for name, column in asdict(self.history).items()}
+        data = {
+            "format": _FORMAT,
+            "family": type(self.family).__name__,
+            "dtypes": [str(leaf.dtype) for leaf in leaves],
+            "outcome": self.outcome.name,
+            "num_steps": self.num_steps,
+            "num_draws": self.num_draws,
+            "seconds": self.seconds,
+        }
+        archive.write(Path(path), arrays, data)
+
+
+def load(path: str | Path, family: Family | None = None) -> Fit:
+    """Reads a fit that `Fit.save` wrote.
+
+    Args:
+        path: the file.
+        family: for families from outside dlrd, a distribution of the same structure; its arrays are replaced.
+
+    Returns:
+        The fit, as it was.
+
+    Example:
+        >>> import dlrd, optax, tempfile
+        >>> optimizer = optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-1))
+        >>> fit = dlrd.fit(lambda z: -0.5 * (z @ z), dlrd.MeanFieldNormal.standard(2), key=0,
+        ...                optimizer=optimizer, steps=100, progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit.save(f"{folder}/fit.dlrd")
+        ...     loaded = dlrd.load(f"{folder}/fit.dlrd")
+        >>> loaded
+        Fit(MeanFieldNormal, 100 steps, ELBO 1.83..., 0 decays, budget)
+    """
+    arrays, data = archive.read(Path(path))
+    if data.get("format") != _FORMAT:
+        raise ValueError(f"{path} is not a saved fit of format {_FORMAT}, got {data.get('format')}")
+    saved = [arrays[f"family.{i}"] for i in range(len(data["dtypes"]))]
+    if family is None:
+        if data["family"] not in _SAVED_FAMILIES:
+            raise ValueError(
+                f"{path} holds a {data['family']}, which dlrd does not know; "
+                "pass one of the same structure as family"
+            )
+        template = _SAVED_FAMILIES[data["family"]].standard(1)
+        shapes_differ = False
+    else:
+        template = family
+        shapes_differ = [a.shape for a in saved] != [
+            leaf.shape for leaf in jax.tree.leaves(family) if eqx.is_array(leaf)
+        ]
+    dynamic, static = eqx.partition(template, eqx.is_array)
+    leaves, treedef = jax.tree.flatten(dynamic)
+    if shapes_differ or len(leaves) != len(saved):
+        raise ValueError(f"family must have the structure of the {data['family']} saved in {path}")
+    dtypes = [jax.ShapeDtypeStruct((), dtype) for dtype in data["dtypes"]]
+    restored = treedef.unflatten(list(map(from_numpy, saved, dtypes)))
+    return Fit(
+        family=eqx.combine(restored, static),
+        history=History(**{name: arrays[f"history.{name}"] for name in History.__annotations__}),
+        outcome=Outcome[data["outcome"]],
+        num_steps=data["num_steps"],
+        num_draws=data["num_draws"],
+        seconds=data["seconds"],
+    )

@@ -1,0 +1,129 @@
+"""The state of a fit and the one pure function that advances it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from dlrd.families import Family
+from dlrd.fitting.outcome import Outcome
+from dlrd.gradients.estimate import Estimator, LogDensity, split
+
+OptimizerOrFactory = optax.GradientTransformation | Callable[[Float[Array, ""]], optax.GradientTransformation]
+"""An optimiser, or for runs with a learning rate of their own, a function that makes one of it."""
+
+
+class Method(NamedTuple):
+    """All that a step needs and never changes; hashable, so that it can key the compiled program."""
+
+    log_density: LogDensity
+    optimizer: OptimizerOrFactory
+    estimator: Estimator
+    num_draws: int
+    max_decays: int | None  # ends the fit once the rate has decayed so often
+
+
+class State(NamedTuple):
+    """All that changes in a fit. With a leading axis in every array: many runs."""
+
+    trainable: PyTree  # the family's arrays, None elsewhere
+    opt_state: optax.OptState
+    step: Int[Array, ""]  # steps done
+    outcome: Int[Array, ""]  # value of an `Outcome`
+    key: Key[Array, ""]  # of the whole run; never changes
+    learning_rate: Float[Array, ""] | None  # what the optimiser was made with, if it was made for this run
+
+
+class Record(NamedTuple):
+    """What a person wants to see of a step: scalars in the loop, NumPy arrays of many steps on the host."""
+
+    elbo: Any
+    elbo_variance: Any  # of that estimate; nan for a single draw
+    learning_rate: Any  # nan where the optimiser does not say
+    snr: Any  # likewise
+    num_decays: Any  # likewise, 0
+
+
+def initial_state(
+    method: Method, family: Family, key: Key[Array, ""], learning_rate: Float[Array, ""] | None
+) -> State:
+    trainable: PyTree = split(family)[0]
+    return State(
+        trainable=trainable,
+        opt_state=_optimizer(method, learning_rate).init(trainable),
+        step=jnp.zeros((), jnp.int32),
+        outcome=jnp.full((), Outcome.RUNNING.value, jnp.int32),
+        key=key,
+        learning_rate=learning_rate,
+    )
+
+
+def advance(method: Method, rest: Family, state: State) -> tuple[State, Record]:
+    """One step of stochastic variational inference.
+
+    The draws depend on the run's key and the step alone, so neither the size of a chunk nor a resume changes
+    them. A run that has ended stays as it is. So do the parameters when a step fails, so that the state holds
+    the last good ones.
+    """
+    estimate = method.estimator(
+        method.log_density,
+        eqx.combine(state.trainable, rest),
+        jax.random.fold_in(state.key, state.step),
+        method.num_draws,
+    )
+    elbo = jnp.mean(estimate.elbo_terms)
+    optimizer = optax.with_extra_args_support(_optimizer(method, state.learning_rate))
+    loss_gradient = jax.tree.map(jnp.negative, estimate.gradient)
+    updates, opt_state = optimizer.update(loss_gradient, state.opt_state, state.trainable, value=-elbo)
+    trainable = optax.apply_updates(state.trainable, updates)
+    num_decays = _reading(opt_state, "num_decays", 0.0)
+
+    is_good = jnp.isfinite(elbo) & _all_finite(trainable)
+    is_running = state.outcome == Outcome.RUNNING.value
+    is_settled = False if method.max_decays is None else num_decays >= method.max_decays
+    outcome = jnp.where(is_settled, Outcome.SETTLED.value, state.outcome)
+    outcome = jnp.where(is_good, outcome, Outcome.DIVERGED.value)
+    advanced = State(
+        trainable=_where(is_running & is_good, trainable, state.trainable),
+        opt_state=opt_state,
+        step=state.step + (is_running & is_good),
+        outcome=jnp.where(is_running, outcome, state.outcome),
+        key=state.key,
+        learning_rate=state.learning_rate,
+    )
+    record = Record(
+        elbo=elbo,
+        elbo_variance=jnp.var(estimate.elbo_terms) / (method.num_draws - 1)
+        if method.num_draws > 1
+        else jnp.full_like(elbo, jnp.nan),
+        learning_rate=_reading(opt_state, "learning_rate", jnp.nan),
+        snr=_reading(opt_state, "snr", jnp.nan),
+        num_decays=num_decays,
+    )
+    return advanced, record
+
+
+def _optimizer(method: Method, learning_rate: Float[Array, ""] | None) -> optax.GradientTransformation:
+    if isinstance(method.optimizer, optax.GradientTransformation):
+        return method.optimizer
+    assert learning_rate is not None
+    return method.optimizer(learning_rate)
+
+
+def _reading(opt_state: optax.OptState, name: str, default: float) -> Float[Array, ""]:
+    """The number that the chain's last link shows under `name`, or else `default`."""
+    found = optax.tree_utils.tree_get_all_with_path(opt_state, name)
+    numbers = [value for _, value in found if jnp.ndim(value) == 0]
+    return jnp.asarray(numbers[-1] if numbers else default, dtype=float)
+
+
+def _all_finite(tree: Any) -> Bool[Array, ""]:
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
+def _where(condition: Bool[Array, ""], left: Any, right: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), left, right)

@@ -1,0 +1,40 @@
+"""What an estimator of the ELBO's gradient gives, and what it needs."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, Key
+
+from dlrd.families import Family
+
+FamilyT = TypeVar("FamilyT", bound=Family)
+LogDensity = Callable[[Array], Float[Array, ""]]
+"""The unnormalised log density of one draw."""
+
+
+class Estimate(NamedTuple):
+    """One Monte Carlo estimate of the ELBO and of its gradient."""
+
+    elbo_terms: Float[Array, " num_draws"]  # log p(z) − log q(z); their mean is the ELBO's estimate
+    gradient: Any  # of the ELBO, which is maximised: the family with its gradient in place of its arrays
+
+
+class Estimator(Protocol):
+    """A rule for estimating the gradient of the ELBO from `num_draws` draws."""
+
+    def __call__(
+        self, log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int
+    ) -> Estimate: ...
+
+
+def split(family: FamilyT) -> tuple[FamilyT, FamilyT]:
+    """The trainable arrays of a family, and all the rest; `equinox.combine` puts them together again."""
+    return eqx.partition(family, eqx.is_inexact_array)
+
+
+def frozen(family: FamilyT) -> FamilyT:
+    """The family as a constant of differentiation."""
+    trainable, rest = split(family)
+    return eqx.combine(jax.lax.stop_gradient(trainable), rest)

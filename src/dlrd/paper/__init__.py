@@ -1,0 +1,1 @@
+"""The paper's problems, for benchmarks, tests and its reproduction."""

@@ -1,0 +1,72 @@
+"""What all rules share: argument checks, and the step that a rate makes of a direction."""
+
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+NO_PARAMS_MESSAGE = (
+    "You are using a transformation that requires the current value of parameters, but you are not "
+    "passing `params` when calling `update`."
+)
+
+
+def check_between(name: str, value: ArrayLike, low: float, high: float) -> None:
+    """Raises unless low < value < high. Traced values pass: they have no value yet."""
+    if isinstance(value, Real) and not low < cast("float", value) < high:
+        bounds = f"above {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name} must be {bounds}, got {value}")
+
+
+def check_learning_rate(value: ArrayLike) -> None:
+    if isinstance(value, Real) and not 0 < cast("float", value) < float("inf"):
+        raise ValueError(f"learning_rate must be a positive number, got {value}; 1e-2 is a usual start")
+
+
+def check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
+
+
+def scalar(value: ArrayLike) -> Float[Array, ""]:
+    """`value` in the default float type, so that the state's types never depend on the caller's."""
+    return jnp.asarray(value, dtype=float)
+
+
+def transformation(
+    init_fn: Callable[..., Any],
+    update_fn: Callable[..., tuple[optax.Updates, Any]],
+) -> optax.GradientTransformation:
+    """The two functions as a transformation; each rule's own type of state is fine there."""
+    return optax.GradientTransformation(init_fn, update_fn)
+
+
+def apply_rate(updates: optax.Updates, learning_rate: Float[Array, ""]) -> optax.Updates:
+    """−rate · direction, each leaf in its own type; leaves that cannot be scaled stay as they are."""
+
+    def scale(direction: Any) -> Any:
+        if not jnp.issubdtype(jnp.result_type(direction), jnp.inexact):
+            return direction
+        return jnp.asarray(-learning_rate, direction.dtype) * direction
+
+    return jax.tree.map(scale, updates)
+
+
+def inner(left: PyTree, right: PyTree) -> Float[Array, ""]:
+    """⟨left, right⟩ over the real and complex leaves of two trees of one structure."""
+    terms = [
+        jnp.sum(scalar_product(a, b))
+        for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
+        if jnp.issubdtype(jnp.result_type(a), jnp.inexact)
+    ]
+    return scalar(sum(terms))
+
+
+def scalar_product(a: Array, b: Array) -> Array:
+    """Elementwise products whose sum is the real inner product, at least in single precision."""
+    wide = jnp.promote_types(jnp.promote_types(a.dtype, b.dtype), jnp.float32)
+    return jnp.real(jnp.conj(a.astype(wide)) * b.astype(wide))

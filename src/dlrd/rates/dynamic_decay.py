@@ -1,0 +1,186 @@
+"""The paper's rule: the rate falls when the parameters oscillate more than they progress."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from dlrd import regression
+from dlrd.rates._rate import (
+    NO_PARAMS_MESSAGE,
+    apply_rate,
+    check_between,
+    check_count,
+    check_learning_rate,
+    scalar,
+    transformation,
+)
+
+
+class DynamicDecayState(NamedTuple):
+    """State of `dynamic_decay`. The window restarts at each decay; everything else outlives it."""
+
+    learning_rate: Float[Array, ""]  # the rate of the latest step
+    snr: Float[Array, ""]  # mean signal-to-noise ratio when last looked at; nan before that
+    num_decays: Int[Array, ""]
+    scale: Float[Array, ""]  # product of the decays so far
+    position: Int[Array, ""]  # k: the place that the next iterate takes in its window
+    min_position: Int[Array, ""]  # k_min: no decay before this place
+    windows: tuple[regression.Window, ...]  # one for each tracked array
+
+
+def dynamic_decay(
+    learning_rate: ArrayLike,
+    factor: ArrayLike = 0.1,
+    min_snr: ArrayLike = 1.0,
+    max_tracked: int | None = None,
+) -> optax.GradientTransformation:
+    r"""Decays the learning rate when the parameters oscillate more than they progress.
+
+    The last link of an `optax.chain`: it turns a direction into a step, −rate · direction.
+
+    At iteration i, before the step, each parameter λ of the window since the last decay (k = 0, 1, 2, …)
+    is fitted by a straight line over k. Its signal-to-noise ratio is
+
+    $$\rho = \frac{\mathrm{SSR}}{\mathrm{SSE}} = \left[\frac{k(k+1)(k+2)}{12}
+        \frac{\sum λ^2 - \frac{1}{k+1} (\sum λ)^2}{(\sum j λ - \frac{k}{2} \sum λ)^2} - 1\right]^{-1}$$
+
+    Once k ≥ k_min (2 at first) and the mean of ρ over all parameters is below `min_snr`, the rate is
+    multiplied by `factor` (the paper's α), k_min becomes k, and the next iterate opens a new window. The step
+    of iteration i already uses the new rate. The optimiser's own moments are left alone.
+
+    A parameter that has not moved within the window is left out of the mean; one that lies on a perfect line
+    counts as infinite; an iterate that is not finite is not recorded. Leaves that are not real or complex
+    (integers, None, masked) are ignored, and half-precision leaves are summed up in single precision.
+
+    Args:
+        learning_rate: the initial rate η₀. A large one is safe as long as the run does not diverge.
+        factor: what the rate is multiplied by at a decay, between 0 and 1.
+        min_snr: the mean signal-to-noise ratio ρ_min below which it decays.
+        max_tracked: an approximation for millions of parameters: watch only about this many, evenly spread
+            over the leaves, instead of all. The window's memory and time then become negligible.
+
+    Returns:
+        A transformation whose state can be read with
+        `optax.tree_utils.tree_get(opt_state, name)`, name one of "learning_rate", "snr", "num_decays".
+
+    Example:
+        >>> import jax, optax, dlrd
+        >>> optimizer = optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(0.1))
+        >>> noisy_loss = lambda x, key: jax.numpy.sum((x - jax.random.normal(key, x.shape)) ** 2)
+        >>> @jax.jit
+        ... def step(x, opt_state, key):
+        ...     updates, opt_state = optimizer.update(jax.grad(noisy_loss)(x, key), opt_state, x)
+        ...     return optax.apply_updates(x, updates), opt_state
+        >>> x = jax.numpy.full(20, 5.0)
+        >>> opt_state = optimizer.init(x)
+        >>> for key in jax.random.split(jax.random.key(0), 500):
+        ...     x, opt_state = step(x, opt_state, key)
+        >>> print(optax.tree_utils.tree_get(opt_state, "num_decays"))
+        1
+
+    References:
+        Dinkel, Robalo Rei and Wall, "Dynamic Learning Rate Decay for Stochastic Variational Inference",
+        Algorithm 1.
+    """
+    check_learning_rate(learning_rate)
+    check_between("factor", factor, 0, 1)
+    check_between("min_snr", min_snr, 0, float("inf"))
+    if max_tracked is not None:
+        check_count("max_tracked", max_tracked)
+
+    def init(params: optax.Params) -> DynamicDecayState:
+        # Four arrays each, none shared: callers donate the state's buffers.
+        windows = tuple(
+            regression.Window(*(jnp.zeros_like(value) for _ in regression.Window._fields))
+            for value in _tracked_values(params, max_tracked)
+        )
+        return DynamicDecayState(
+            learning_rate=scalar(learning_rate),
+            snr=scalar(jnp.nan),
+            num_decays=jnp.zeros((), jnp.int32),
+            scale=scalar(1.0),
+            position=jnp.zeros((), jnp.int32),
+            min_position=jnp.full((), 2, jnp.int32),
+            windows=windows,
+        )
+
+    def update(
+        updates: optax.Updates, state: DynamicDecayState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, DynamicDecayState]:
+        if params is None:
+            raise ValueError(NO_PARAMS_MESSAGE)
+        position = state.position
+        values = _tracked_values(params, max_tracked)
+        is_finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(value)) for value in values]))
+        windows = tuple(
+            _record(window, value, position, is_finite)
+            for window, value in zip(state.windows, values, strict=True)
+        )
+        snr = jax.lax.cond(
+            is_finite & (position >= state.min_position),
+            lambda: _mean_snr(windows, position),
+            lambda: scalar(jnp.nan),
+        )
+        decays = snr < scalar(min_snr)  # never for nan: too early, or nothing has moved
+        scale = jnp.where(decays, state.scale * scalar(factor), state.scale)
+        rate = scalar(learning_rate) * scale
+        return apply_rate(updates, rate), DynamicDecayState(
+            learning_rate=rate,
+            snr=jnp.where(jnp.isnan(snr), state.snr, snr),
+            num_decays=state.num_decays + decays,
+            scale=scale,
+            position=jnp.where(decays, 0, position + is_finite),
+            min_position=jnp.where(decays, position, state.min_position),
+            windows=windows,
+        )
+
+    return transformation(init, update)
+
+
+def _tracked_values(params: optax.Params, max_tracked: int | None) -> list[Array]:
+    """The real numbers to watch, leaf by leaf, at least in single precision."""
+    leaves = [
+        leaf for leaf in map(jnp.asarray, _array_leaves(params)) if jnp.issubdtype(leaf.dtype, jnp.inexact)
+    ]
+    size = sum(leaf.size for leaf in leaves)
+    stride = 1 if max_tracked is None else -(-size // max_tracked)
+    if stride > 1:
+        leaves = [jnp.ravel(leaf)[::stride] for leaf in leaves]
+    leaves = [jnp.stack([leaf.real, leaf.imag]) if jnp.iscomplexobj(leaf) else leaf for leaf in leaves]
+    return [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in leaves]
+
+
+def _array_leaves(params: optax.Params) -> list[ArrayLike]:
+    """All leaves but the places that hold no number (`float0`)."""
+    return [leaf for leaf in jax.tree.leaves(params) if getattr(leaf, "dtype", None) != jax.dtypes.float0]
+
+
+def _record(
+    window: regression.Window, value: Array, position: Int[Array, ""], is_finite: Bool[Array, ""]
+) -> regression.Window:
+    """The window with `value` at `position`, which opens it if 0; as it was if the iterate is not finite."""
+    is_first = position == 0
+    opened = regression.start(value)
+    so_far = regression.Window(
+        *(jnp.where(is_first, new, old) for new, old in zip(opened, window, strict=True))
+    )
+    extended = regression.add(so_far, value, position.astype(value.dtype))
+    return regression.Window(
+        *(jnp.where(is_finite, new, old) for new, old in zip(extended, window, strict=True))
+    )
+
+
+def _mean_snr(windows: tuple[regression.Window, ...], position: Int[Array, ""]) -> Float[Array, ""]:
+    """The mean of SSR/SSE over all parameters that have moved; nan if none has."""
+    total = num_moved = scalar(0.0)
+    for window in windows:
+        signal, noise = regression.signal_and_noise(window, position.astype(window.total.dtype))
+        # A line that explains nothing has ratio 0 even where rounding leaves no noise: 0/0 never arises.
+        ratio = jnp.where(signal > 0, signal / jnp.maximum(noise, 0), 0)
+        total += jnp.sum(ratio)
+        num_moved += jnp.sum(window.squares > 0)
+    return jnp.where(num_moved > 0, total / num_moved, np.nan)

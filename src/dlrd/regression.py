@@ -1,0 +1,72 @@
+"""The straight line through a window of samples, one sample at a time.
+
+Only operators are used, so numbers and the arrays of any library will do, these element by element.
+"""
+
+from typing import Any, NamedTuple
+
+Array = Any
+"""A number, or an array of any library that has `+`, `-`, `*` and `/`."""
+
+
+class Window(NamedTuple):
+    """Sums over the samples y₀, …, y_k of a window, shifted by the first: s_j = y_j − y₀.
+
+    The shift leaves the line's signal-to-noise ratio as it is and takes away the offset, which in raw sums
+    costs all digits once it is large beside the noise.
+    """
+
+    anchor: Array  # y₀
+    total: Array  # Σ s_j
+    squares: Array  # Σ s_j²; zero as long as the sample has not moved
+    weighted: Array  # Σ j s_j
+
+
+def start(value: Array) -> Window:
+    """The window that holds `value` alone.
+
+    >>> start(3.0)
+    Window(anchor=3.0, total=0.0, squares=0.0, weighted=0.0)
+    """
+    zero = value - value
+    return Window(value, zero, zero, zero)
+
+
+def add(window: Window, value: Array, position: Array) -> Window:
+    """The window after sample number `position` (1 for the second sample)."""
+    shifted = value - window.anchor
+    return Window(
+        window.anchor,
+        window.total + shifted,
+        window.squares + shifted * shifted,
+        window.weighted + position * shifted,
+    )
+
+
+def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
+    """The sums of squares that the fitted line explains (SSR) and leaves (SSE).
+
+    Their ratio is the paper's ρ. With k = `position`, the number of the newest sample:
+
+        S_kk = k (k+1) (k+2) / 12,   S_yy = Σ s² − (Σ s)² / (k+1),   S_ky = Σ j s − k/2 Σ s,
+        SSR = S_ky² / S_kk,          SSE = S_yy − SSR.
+
+    SSE may come out slightly negative by rounding where the samples lie on a line.
+
+    Args:
+        window: the sums over all samples up to `position`.
+        position: at least 1.
+
+    Example:
+        >>> window = add(add(start(1.0), 3.0, 1), 2.0, 2)
+        >>> signal_and_noise(window, 2)
+        (0.5, 1.5)
+    """
+    # Factors that do not depend on the samples come first: a compiler would not hoist them out of its loops.
+    inverse_count = 1 / (position + 1)
+    half = position / 2
+    inverse_spread = 12 / (position * (position + 1) * (position + 2))
+    total_variation = window.squares - window.total * window.total * inverse_count
+    covariation = window.weighted - half * window.total
+    signal = covariation * covariation * inverse_spread
+    return signal, total_variation - signal

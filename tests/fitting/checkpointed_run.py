@@ -1,0 +1,44 @@
+"""A fit with a checkpoint in the folder argv[1], saved to argv[2]: to be killed by a test."""
+
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import dlrd
+from dlrd.fitting import checkpoint, loop
+
+
+def slow_normal(z: jax.Array) -> jax.Array:
+    """About a millisecond a draw, so that the run lasts long enough to be killed several times."""
+
+    def waited(value: jax.Array) -> jax.Array:
+        time.sleep(0.0005)
+        return value
+
+    slow = jax.pure_callback(
+        waited, jax.ShapeDtypeStruct((), z.dtype), jnp.zeros((), z.dtype), vmap_method="sequential"
+    )
+    return -0.5 * jnp.sum((z - 3.0) ** 2) + jax.lax.stop_gradient(slow)
+
+
+def main() -> None:
+    checkpoint.SECONDS_BETWEEN = 0.0  # after every chunk
+    loop.CHUNK_SECONDS = 0.01
+    dlrd.fit(
+        slow_normal,
+        dlrd.MeanFieldNormal.standard(3),
+        key=0,
+        optimizer=optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-1)),
+        steps=600,
+        num_draws=2,
+        gradient=dlrd.score_function,
+        checkpoint=sys.argv[1],
+        progress=False,
+    ).save(sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()
