@@ -27,15 +27,16 @@ def progress_bar(num_steps: int, num_runs: int, num_done: int) -> Iterator[Obser
         The observer that moves the bar.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     newest: deque[np.ndarray] = deque()
     columns = [
         TextColumn("{task.description}{task.completed:,.0f}/{task.total:,.0f}"),
-        BarColumn(bar_width=8),
-        TimeRemainingColumn(compact=True),
+        BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        TimeRemainingColumn(compact=True, table_column=Column(min_width=5)),
         TextColumn("[cyan]{task.fields[reading]}"),
     ]
-    with Progress(*columns, refresh_per_second=4) as progress:
+    with Progress(*columns, expand=True, refresh_per_second=4) as progress:
         name = "" if num_runs == 1 else f"{num_runs}× "
         task = progress.add_task(name, total=num_steps, completed=num_done, reading="compiling")
 
@@ -50,11 +51,11 @@ def progress_bar(num_steps: int, num_runs: int, num_done: int) -> Iterator[Obser
             reading = f"ELBO {np.median(elbos.mean(axis=1)):,.2f} ± {np.median(error):.1g}"
             _, _, learning_rate, snr, num_decays = last
             if np.isfinite(learning_rate):
-                reading += f"  rate {learning_rate:.0e}"
+                reading += f" rate {learning_rate:.0e}"
             if np.isfinite(snr):
-                reading += f"  SNR {snr:.2g}"
+                reading += f" SNR {snr:.2g}"
             if num_decays:
-                reading += f"  decays {num_decays:.0f}"
+                reading += f" decays {num_decays:.0f}"
             done = int(np.max(state.step))
             has_ended = np.all(np.asarray(state.outcome) != Outcome.RUNNING.value)
             progress.update(task, completed=done, total=done if has_ended else num_steps, reading=reading)

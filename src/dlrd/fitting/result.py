@@ -80,7 +80,10 @@ class Fit:
         """Draws from the fitted distribution for ArviZ, as one chain of the variable "z"."""
         import arviz
 
-        return arviz.from_dict({"posterior": {"z": np.asarray(self.sample(key, num))[None]}})
+        posterior = {"z": np.asarray(self.sample(key, num))[None]}
+        if hasattr(arviz, "InferenceData"):  # before version 1
+            return arviz.from_dict(posterior=posterior)
+        return arviz.from_dict({"posterior": posterior})
 
     def save(self, path: str | Path) -> None:
         """Writes the fit to one file that `dlrd.load` reads; no pickle, and no data of the model."""

@@ -20,12 +20,7 @@ def logistic() -> LogDensity:
         >>> print(f"{logistic()(jnp.zeros(31)):.1f}")  # 569 coins, and the prior's constant
         -494.3
     """
-    from sklearn.datasets import load_breast_cancer
-
-    features, benign = load_breast_cancer(return_X_y=True)
-    standardized = (features - features.mean(axis=0)) / features.std(axis=0)
-    design = np.column_stack([standardized, np.ones(len(standardized))])
-    signed = jnp.asarray(np.where(benign == 1, 1.0, -1.0)[:, None] * design, float)
+    signed = jnp.asarray(signed_design(), float)
     log_normalizer = 0.5 * signed.shape[1] * np.log(2 * np.pi * PRIOR_VARIANCE)
 
     def log_density(z: Float[Array, " 31"]) -> Float[Array, ""]:
@@ -33,3 +28,13 @@ def logistic() -> LogDensity:
         return jnp.sum(jax.nn.log_sigmoid(signed @ z)) + log_prior
 
     return log_density
+
+
+def signed_design() -> Float[np.ndarray, "569 31"]:
+    """The features of each patient, negated where the target is 0: the likelihood is Π σ(row · z)."""
+    from sklearn.datasets import load_breast_cancer
+
+    features, benign = load_breast_cancer(return_X_y=True)
+    standardized = (features - features.mean(axis=0)) / features.std(axis=0)
+    design = np.column_stack([standardized, np.ones(len(standardized))])
+    return np.where(benign == 1, 1.0, -1.0)[:, None] * design

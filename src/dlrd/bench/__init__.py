@@ -1,0 +1,1 @@
+"""Benchmarks: each prints ratios that come from one run, so that a noisy machine does not matter."""

@@ -1,0 +1,42 @@
+"""Timings that are compared with each other: interleaved, repeated, medians."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison of a benchmark."""
+
+    what: str
+    baseline: str
+    ours: float
+    theirs: float
+    unit: str
+    reach: float  # the ratio to reach
+    is_speedup: bool  # whether the ratio is theirs/ours, to be at least `reach`; else ours/theirs, at most
+
+    @property
+    def ratio(self) -> float:
+        return self.theirs / self.ours if self.is_speedup else self.ours / self.theirs
+
+    @property
+    def is_reached(self) -> bool:
+        return self.ratio >= self.reach if self.is_speedup else self.ratio <= self.reach
+
+
+def seconds(fn: Callable[[], object]) -> float:
+    """How long one call takes."""
+    started = time.perf_counter()
+    fn()
+    return time.perf_counter() - started
+
+
+def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """The median seconds of each function, called in turn `repeats` times after one call to warm up."""
+    for fn in functions.values():
+        fn()
+    times = [{name: seconds(fn) for name, fn in functions.items()} for _ in range(repeats)]
+    return {name: statistics.median(each[name] for each in times) for name in functions}
