@@ -1,5 +1,7 @@
 """The paper's rule: the rate falls when the parameters oscillate more than they progress."""
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -18,6 +20,8 @@ from dlrd.rates._rate import (
     scalar,
     transformation,
 )
+
+_BLOCK_SIZE = 2**13
 
 
 class DynamicDecayState(NamedTuple):
@@ -115,7 +119,8 @@ def dynamic_decay(
             raise ValueError(NO_PARAMS_MESSAGE)
         position = state.position
         values = _tracked_values(params, max_tracked)
-        is_finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(value)) for value in values]))
+        largest = [jnp.max(jnp.abs(value), initial=0) for value in values]  # one pass, nan stays nan
+        is_finite = jnp.all(jnp.isfinite(jnp.asarray(largest)))
         windows = tuple(
             _record(window, value, position, is_finite)
             for window, value in zip(state.windows, values, strict=True)
@@ -128,6 +133,8 @@ def dynamic_decay(
         decays = snr < scalar(min_snr)  # never for nan: too early, or nothing has moved
         scale = jnp.where(decays, state.scale * scalar(factor), state.scale)
         rate = scalar(learning_rate) * scale
+        # All of the window before any of the step: callers then update donated parameters in place.
+        updates, windows = jax.lax.optimization_barrier((updates, windows))
         return apply_rate(updates, rate), DynamicDecayState(
             learning_rate=rate,
             snr=jnp.where(jnp.isnan(snr), state.snr, snr),
@@ -164,13 +171,14 @@ def _record(
 ) -> regression.Window:
     """The window with `value` at `position`, which opens it if 0; as it was if the iterate is not finite."""
     is_first = position == 0
-    opened = regression.start(value)
-    so_far = regression.Window(
-        *(jnp.where(is_first, new, old) for new, old in zip(opened, window, strict=True))
-    )
+    # The barrier lets the sums read the new anchor, not the old one, so that its buffer can be reused.
+    anchor = jax.lax.optimization_barrier(jnp.where(is_first & is_finite, value, window.anchor))
+    zero = jnp.zeros((), value.dtype)
+    so_far = regression.Window(anchor, *(jnp.where(is_first, zero, each) for each in window[1:]))
     extended = regression.add(so_far, value, position.astype(value.dtype))
     return regression.Window(
-        *(jnp.where(is_finite, new, old) for new, old in zip(extended, window, strict=True))
+        anchor,
+        *(jnp.where(is_finite, new, old) for new, old in zip(extended[1:], window[1:], strict=True)),
     )
 
 
@@ -178,9 +186,51 @@ def _mean_snr(windows: tuple[regression.Window, ...], position: Int[Array, ""]) 
     """The mean of SSR/SSE over all parameters that have moved; nan if none has."""
     total = num_moved = scalar(0.0)
     for window in windows:
-        signal, noise = regression.signal_and_noise(window, position.astype(window.total.dtype))
-        # A line that explains nothing has ratio 0 even where rounding leaves no noise: 0/0 never arises.
-        ratio = jnp.where(signal > 0, signal / jnp.maximum(noise, 0), 0)
-        total += jnp.sum(ratio)
-        num_moved += jnp.sum(window.squares > 0)
+        terms = functools.partial(_snr_and_moved, position=position.astype(window.total.dtype))
+        if window.total.size > 4 * _BLOCK_SIZE:
+            sums = jax.lax.platform_dependent(
+                window,
+                cpu=lambda window, terms=terms: _sum_in_blocks(terms, window),
+                default=lambda window, terms=terms: _sum(terms, window),
+            )
+        else:
+            sums = _sum(terms, window)
+        total += sums[0]
+        num_moved += sums[1]
     return jnp.where(num_moved > 0, total / num_moved, np.nan)
+
+
+def _snr_and_moved(window: regression.Window, position: Float[Array, ""]) -> tuple[Array, Array]:
+    """SSR/SSE of each parameter, 0 for one that has not moved, and whether it has, 1 or 0."""
+    signal, noise = regression.signal_and_noise(window, position)
+    # A line that explains nothing has ratio 0 even where rounding leaves no noise: 0/0 never arises.
+    snr = jnp.where(signal > 0, signal / jnp.maximum(noise, 0), 0)
+    return snr, (window.squares > 0).astype(snr.dtype)
+
+
+_TermsFn = Callable[[regression.Window], tuple[Array, Array]]
+
+
+def _sum(terms: _TermsFn, window: regression.Window) -> tuple[Array, Array]:
+    snr, moved = terms(window)
+    return jnp.sum(snr), jnp.sum(moved)
+
+
+def _sum_in_blocks(terms: _TermsFn, window: regression.Window) -> tuple[Array, Array]:
+    """As `_sum`, for the CPU: it would write out all terms before adding them up; blocks stay in cache."""
+    flat = regression.Window(*map(jnp.ravel, window))
+    size = flat.total.size
+
+    def add_block(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+        start = index * _BLOCK_SIZE
+        block = (jax.lax.dynamic_slice_in_dim(each, start, _BLOCK_SIZE) for each in flat)
+        snr, moved = terms(regression.Window(*block))
+        return sums[0] + snr, sums[1] + moved
+
+    zeros = (jnp.zeros(_BLOCK_SIZE, flat.total.dtype), jnp.zeros(_BLOCK_SIZE, flat.total.dtype))
+    num_blocks = size // _BLOCK_SIZE
+    snr, moved = jax.lax.fori_loop(0, num_blocks, add_block, zeros)
+    rest_snr, rest_moved = _sum(
+        terms, regression.Window(*(each[num_blocks * _BLOCK_SIZE :] for each in flat))
+    )
+    return jnp.sum(snr) + rest_snr, jnp.sum(moved) + rest_moved
