@@ -42,13 +42,14 @@ _ROOMS = {
     "gradients": ["reparameterized", "score_function", "sticking_the_landing"],
     "rates": ["dynamic_decay", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],
 }
+_OTHER_ROOMS = ("bench", "paper", "plots", "report")
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOM_OF:
         value = getattr(importlib.import_module(f"dlrd.{_ROOM_OF[name]}"), name)
-    elif name in _ROOMS:
+    elif name in _ROOMS or name in _OTHER_ROOMS:
         value = importlib.import_module(f"dlrd.{name}")
     else:
         raise AttributeError(f"module 'dlrd' has no attribute {name!r}")

@@ -28,7 +28,7 @@ from dlrd.gradients.estimate import split
 from dlrd.rates import dynamic_decay
 
 AUTOMATIC_LEARNING_RATE = 1e-2
-AUTOMATIC_MAX_STEPS = 100_000
+AUTOMATIC_MAX_STEPS = 200_000
 AUTOMATIC_MAX_DECAYS = 4
 
 
@@ -49,7 +49,7 @@ def fit(
     Maximises the evidence lower bound $E_q[\log p(z) - \log q_λ(z)]$ over the family's parameters λ.
 
     Without `optimizer` there is nothing to tune: Adam with `dlrd.dynamic_decay` from 1e-2, until the rate has
-    decayed four times, at most 100,000 steps (or `steps`). With `optimizer` it is plain stochastic
+    decayed four times, at most 200,000 steps (or `steps`). With `optimizer` it is plain stochastic
     variational inference with that optimiser, as in the paper, for `steps` steps.
 
     Ctrl-C ends the fit with what there is. A value that is not finite ends it with the last good parameters.

@@ -15,7 +15,7 @@ from dlrd.fitting.checkpoint import from_numpy, to_numpy
 from dlrd.fitting.history import History
 from dlrd.fitting.inputs import as_key
 from dlrd.fitting.outcome import Outcome
-from dlrd.fitting.summary import Summary, summarize
+from dlrd.fitting.summary import Summary, summarize_draws, summarize_normal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,15 +38,25 @@ class Fit:
 
     def __repr__(self) -> str:
         return (
-            f"Fit({type(self.family).__name__}, {self.num_steps:,} steps, ELBO {self.elbo:.6g}, "
-            f"{len(self.history.decays)} decays, {self.outcome.name.lower()})"
+            f"Fit({type(self.family).__name__}, {self.outcome.name}, steps={self.num_steps}, "
+            f"decays={len(self.history.decays)}, elbo={self.elbo:.6g})"
         )
 
     @property
     def elbo(self) -> float:
         """The ELBO, averaged over the last tenth of the history."""
-        newest = self.history.elbo[-max(1, len(self.history.elbo) // 10) :]
+        newest = self._last_tenth(self.history.elbo)
         return float(np.mean(newest)) if len(newest) else float("nan")
+
+    @property
+    def elbo_error(self) -> float:
+        """The Monte Carlo standard error of `elbo`."""
+        newest = self._last_tenth(self.history.elbo)
+        errors = self._last_tenth(self.history.elbo_error)
+        if np.isfinite(errors).all() and len(errors):
+            return float(np.sqrt(np.sum(errors**2)) / len(errors))
+        # A single draw a step has no error of its own; the spread of the steps stands in.
+        return float(np.std(newest, ddof=1) / np.sqrt(len(newest))) if len(newest) > 1 else float("nan")
 
     def sample(self, key: Any, num: int) -> Array:
         """`num` independent draws from the fitted distribution, stacked in the first axis.
@@ -55,11 +65,17 @@ class Fit:
             key: a whole number or a `jax.random.key`.
             num: how many.
         """
-        return self.family.sample(as_key(key), (num,))
+        return _sample(self.family, as_key(key), num)
 
     def summary(self) -> Summary:
-        """Mean, standard deviation and quantiles of each coordinate, from 10,000 draws with a fixed key."""
-        return summarize(np.asarray(self.sample(0, _SUMMARY_DRAWS)), self.outcome.sentence)
+        """Mean, standard deviation and quantiles of each coordinate.
+
+        Exact for the normal families; from 10,000 draws with a fixed key for all others.
+        """
+        sentence = self.outcome.sentence
+        if isinstance(self.family, (MeanFieldNormal, FullRankNormal)):
+            return summarize_normal(np.asarray(self.family.mean), np.asarray(self.family.std), sentence)
+        return summarize_draws(np.asarray(self.sample(0, _SUMMARY_DRAWS)), sentence)
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """A figure of the fit's course and its result; also written to `path` (png, pdf, svg) if given."""
@@ -101,6 +117,14 @@ class Fit:
         }
         archive.write(Path(path), arrays, data)
 
+    def _last_tenth(self, column: np.ndarray) -> np.ndarray:
+        return column[-max(1, len(column) // 10) :]
+
+
+@eqx.filter_jit
+def _sample(family: Family, key: Array, num: int) -> Array:
+    return family.sample(key, (num,))
+
 
 def load(path: str | Path, family: Family | None = None) -> Fit:
     """Reads a fit that `Fit.save` wrote.
@@ -121,7 +145,7 @@ def load(path: str | Path, family: Family | None = None) -> Fit:
         ...     fit.save(f"{folder}/fit.dlrd")
         ...     loaded = dlrd.load(f"{folder}/fit.dlrd")
         >>> loaded
-        Fit(MeanFieldNormal, 100 steps, ELBO 1.83..., 0 decays, budget)
+        Fit(MeanFieldNormal, BUDGET, steps=100, decays=0, elbo=1.83...)
     """
     arrays, data = archive.read(Path(path))
     if data.get("format") != _FORMAT:

@@ -1,5 +1,6 @@
 """The fitted distribution as a table."""
 
+import statistics
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ class Summary:
         head = ["", "mean", "sd", *(f"{100 * q:g}%" for q in QUANTILES)]
         numbers = np.column_stack([self.mean, self.std, self.quantiles.T])
         rows = [
-            [name, *(f"{number:.3f}" if abs(number) < 1e4 else f"{number:.3e}" for number in row)]
+            [name, *(self.shown(number) for number in row)]
             for name, row in zip(self.names, numbers, strict=True)
         ]
         widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
@@ -32,18 +33,34 @@ class Summary:
         ]
         return "\n".join([*lines, self.sentence])
 
+    def shown(self, number: float) -> str:
+        """A number of the table, to three digits of the smallest standard deviation where that reads well."""
+        smallest = np.min(self.std, initial=1.0, where=self.std > 0)
+        decimals = max(3, 2 - int(np.floor(np.log10(smallest))))
+        return f"{number:.{decimals}f}" if decimals <= 6 and abs(number) < 1e4 else f"{number:.3e}"
 
-def summarize(draws: Float[np.ndarray, "draw ..."], sentence: str) -> Summary:
-    """The summary of draws from a fitted distribution."""
+
+def summarize_normal(
+    mean: Float[np.ndarray, " dim"], std: Float[np.ndarray, " dim"], sentence: str
+) -> Summary:
+    """The summary of a normal distribution."""
+    mean, std = mean.astype(float), std.astype(float)
+    standard = [statistics.NormalDist().inv_cdf(q) for q in QUANTILES]
+    quantiles = mean + np.outer(standard, std)
+    return Summary(_names(mean.shape), mean, std, quantiles, sentence)
+
+
+def summarize_draws(draws: Float[np.ndarray, "draw ..."], sentence: str) -> Summary:
+    """The summary of draws from a distribution."""
     flat = draws.reshape(len(draws), -1).astype(float)
-    names = [
-        f"z[{', '.join(map(str, np.unravel_index(i, draws.shape[1:])))}]" if draws.ndim > 1 else "z"
-        for i in range(flat.shape[1])
-    ]
     return Summary(
-        names=names,
+        names=_names(draws.shape[1:]),
         mean=flat.mean(axis=0),
         std=flat.std(axis=0),
         quantiles=np.quantile(flat, QUANTILES, axis=0),
         sentence=sentence,
     )
+
+
+def _names(shape: tuple[int, ...]) -> list[str]:
+    return [f"z[{', '.join(map(str, index))}]" if index else "z" for index in np.ndindex(shape)]

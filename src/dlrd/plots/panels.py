@@ -1,0 +1,171 @@
+"""What there is to see of a fit, one function a panel."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from dlrd.fitting.history import History
+from dlrd.fitting.result import Fit
+from dlrd.plots.style import INK, LINE, MARK, MUTED
+from dlrd.plots.thinning import outline, smoothed
+
+MAX_COORDINATES = 60
+"""Marginals shown; of more coordinates, so many evenly spread ones."""
+MAX_DOTTED = 30
+"""Up to so many rows show a dot each; more decays than this are drawn in thinner lines."""
+
+
+class Panel(NamedTuple):
+    """A title, and the function that draws what it announces."""
+
+    title: str
+    draw: Callable[[Axes], None]
+
+
+def fit_panels(fit: Fit) -> list[Panel]:
+    """The panels of a fit, without those that would be empty."""
+    if not isinstance(fit, Fit):
+        raise TypeError(f"fit must be what dlrd.fit returns, got {type(fit).__name__}")
+    history = fit.history
+    mean, std = _marginals(fit)
+    panels = [
+        (history.elbo, Panel("ELBO", partial(_draw_elbo, history))),
+        (_positive(history.learning_rate), Panel("Learning rate", partial(_draw_rate, history))),
+        (_positive(history.snr), Panel("Signal-to-noise ratio", partial(_draw_snr, history))),
+        (mean + std, Panel("Fitted marginals", partial(_draw_marginals, mean, std))),
+    ]
+    return [panel for values, panel in panels if np.any(np.isfinite(values))]
+
+
+def _draw_elbo(history: History, axes: Axes) -> None:
+    is_finite = np.isfinite(history.elbo)
+    step, elbo = history.step[is_finite], history.elbo[is_finite]
+    mean = smoothed(elbo, np.searchsorted(step, history.decays))
+    if not np.array_equal(mean, elbo):
+        rows = outline(elbo)
+        axes.plot(step[rows], elbo[rows], color=LINE, alpha=0.35, linewidth=0.6)
+    rows = outline(mean)
+    axes.plot(step[rows], mean[rows], color=LINE, linewidth=1.6, marker=_marker(elbo), markersize=7)
+    # The first tenth may lie anywhere below: it would flatten all that follows.
+    later = elbo[len(elbo) // 10 :]
+    low, high = np.quantile(later, 0.002), later.max()
+    margin = 0.08 * (high - low) if high - low > 1e-9 * abs(high) else 1e-2 * max(abs(high), 1)
+    low, high = low - margin, high + margin
+    axes.set_ylim(low, high)
+    if elbo[0] < low:
+        _add_note(axes, f"starts at {_number(elbo[0])}")
+    _finish_steps(history, axes)
+
+
+def _draw_rate(history: History, axes: Axes) -> None:
+    rate = _positive(history.learning_rate)
+    rows = outline(rate)
+    axes.plot(
+        history.step[rows],
+        rate[rows],
+        color=LINE,
+        linewidth=1.6,
+        drawstyle="steps-post",
+        marker=_marker(rate),
+        markersize=7,
+    )
+    _set_log_scale(axes, np.nanmin(rate), np.nanmax(rate))
+    if len(history.decays):
+        plural = "s" * (len(history.decays) > 1)
+        _add_note(axes, f"dotted: {len(history.decays):,} decay{plural}", MARK)
+    _finish_steps(history, axes)
+
+
+def _draw_snr(history: History, axes: Axes) -> None:
+    snr = _positive(history.snr)
+    # Between a decay and its next look, a rule goes on showing its last reading.
+    is_held = np.r_[False, history.snr[1:] == history.snr[:-1]]
+    measured = np.where(is_held, np.nan, snr)
+    rows = outline(measured)
+    axes.plot(
+        history.step[rows], measured[rows], color=LINE, linewidth=1.6, marker=_marker(snr), markersize=7
+    )
+    at_decays = np.searchsorted(history.step, history.decays).clip(max=len(snr) - 1)
+    axes.plot(history.decays, snr[at_decays], color=LINE, linestyle="none", marker="o", markersize=4)
+    axes.axhline(1, color=MARK, linestyle="--", linewidth=1.2)
+    _add_note(axes, "dashed: signal = noise", MARK)
+    _set_log_scale(axes, min(1, np.nanmin(snr)), max(1, np.nanquantile(snr, 0.99)))
+    _finish_steps(history, axes)
+
+
+def _draw_marginals(mean: Float[np.ndarray, " dim"], std: Float[np.ndarray, " dim"], axes: Axes) -> None:
+    coordinates = np.arange(len(mean))
+    note = "mean ± 2 sd"
+    if len(mean) > MAX_COORDINATES:
+        coordinates = np.linspace(0, len(mean) - 1, MAX_COORDINATES).round().astype(int)
+        note = f"{note}, {MAX_COORDINATES} of {len(mean):,}"
+    shown = coordinates[np.isfinite(mean + std)[coordinates]]
+    axes.axhline(0, color=MUTED, linewidth=0.8)
+    axes.vlines(shown, *(mean[shown] + [[-2], [2]] * std[shown]), color=LINE, alpha=0.55, linewidth=2)
+    axes.plot(shown, mean[shown], color=INK, linestyle="none", marker="o", markersize=3.5)
+    margin = max(0.6, 0.02 * len(mean))
+    axes.set_xlim(-margin, len(mean) - 1 + margin)
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(_count))
+    axes.grid(visible=False, axis="x")
+    axes.set_xlabel("coordinate")
+    _add_note(axes, note)
+
+
+def _finish_steps(history: History, axes: Axes) -> None:
+    """The axis of steps, and the decays on it."""
+    width = 1.2 if len(history.decays) <= MAX_DOTTED else 0.5
+    all_height = axes.get_xaxis_transform()
+    axes.vlines(
+        history.decays, 0, 1, transform=all_height, color=MARK, linestyle=":", linewidth=width, zorder=1
+    )
+    axes.set_xlim(0, 1.02 * history.step[-1])
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(_count))
+    axes.grid(visible=False, axis="x")
+    axes.set_xlabel("step")
+
+
+def _set_log_scale(axes: Axes, low: float, high: float) -> None:
+    """Whole powers of ten with some air around, also for a constant."""
+    axes.set_yscale("log")
+    axes.set_ylim(10 ** np.floor(np.log10(low)) / 2, 10 ** np.ceil(np.log10(high)) * 2)
+    axes.yaxis.set_major_locator(LogLocator(numticks=7))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _marginals(fit: Fit) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
+    """Mean and standard deviation of each coordinate: the family's own, or else of draws."""
+    own = [getattr(fit.family, name, None) for name in ("mean", "std")]
+    if any(value is None or callable(value) for value in own):
+        summary = fit.summary()
+        return summary.mean, summary.std
+    mean, std = (np.ravel(np.asarray(value, dtype=float)) for value in own)
+    return mean, std
+
+
+def _positive(values: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
+    """The values that a logarithmic axis can show, nan for the others."""
+    return np.where((values > 0) & np.isfinite(values), values, np.nan)
+
+
+def _marker(values: Float[np.ndarray, " row"]) -> str | None:
+    return "." if len(values) <= MAX_DOTTED else None
+
+
+def _add_note(axes: Axes, text: str, color: str = MUTED) -> None:
+    axes.set_title(text, loc="right", color=color, fontsize="medium")
+
+
+def _count(value: float, _: Any) -> str:
+    return f"{value:,.0f}"
+
+
+def _number(value: float) -> str:
+    text = f"{value:,.0f}" if 100 <= abs(value) < 1e7 else f"{value:.3g}"
+    return text.replace("-", "−")

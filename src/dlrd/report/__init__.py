@@ -1,0 +1,5 @@
+"""A web page about a fit."""
+
+from dlrd.report.page import fit_page
+
+__all__ = ["fit_page"]

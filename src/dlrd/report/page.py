@@ -1,0 +1,134 @@
+"""One self-contained web page about a fit: nothing is loaded from elsewhere."""
+
+import datetime
+import html
+import importlib.resources
+
+import jax
+import numpy as np
+import optax
+
+from dlrd import __version__
+from dlrd.fitting.result import Fit
+from dlrd.fitting.summary import QUANTILES, Summary
+from dlrd.plots import panel_images
+
+MAX_OPEN_ROWS = 12
+"""A longer table is folded up at first."""
+MAX_DECAYS = 12
+"""Decays listed with their steps."""
+
+
+def fit_page(fit: Fit) -> str:
+    """The page: how the fit ended, key facts, its course in pictures, the fitted distribution as a table.
+
+    Args:
+        fit: what `dlrd.fit` returned.
+
+    Returns:
+        HTML with its style and pictures inside, for wide and narrow windows, light and dark.
+
+    Example:
+        >>> import dlrd
+        >>> from dlrd.report import fit_page
+        >>> fit = dlrd.fit(lambda z: -((z - 3.0) @ z), dlrd.MeanFieldNormal.standard(2), key=0, steps=100,
+        ...                progress=False)
+        >>> print(fit_page(fit)[:15])
+        <!doctype html>
+    """
+    images = panel_images(fit)
+    summary = fit.summary()
+    style = importlib.resources.files("dlrd.report").joinpath("page.css").read_text(encoding="utf-8")
+    facts = "\n".join(
+        f"<div><dt>{_escaped(name)}</dt><dd>{_escaped(value)}</dd></div>"
+        for name, value in _facts(fit, len(summary.names)).items()
+    )
+    panels = "\n".join(
+        f"<figure><figcaption>{_escaped(image.title)}</figcaption>\n{image.svg}</figure>" for image in images
+    )
+    versions = f"dlrd {__version__}, jax {jax.__version__}, optax {optax.__version__}"
+    now = datetime.datetime.now().astimezone().strftime("%Y-%m-%d, %H:%M %Z")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{_escaped(f"{type(fit.family).__name__}, {fit.outcome.name.lower()}")}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header>
+<p class="kind">Variational fit</p>
+<h1>{_escaped(fit.outcome.sentence)}</h1>
+<dl class="facts">
+{facts}
+</dl>
+</header>
+<main>
+<h2>Course and result</h2>
+<div class="panels">
+{panels}
+</div>
+<h2>Fitted distribution</h2>
+{_table(summary)}
+</main>
+<footer>Made with {_escaped(versions)} on {now}.</footer>
+</body>
+</html>
+"""
+
+
+def _facts(fit: Fit, dim: int) -> dict[str, str]:
+    decays = fit.history.decays
+    steps = ", ".join(f"{step:,}" for step in decays[:MAX_DECAYS])
+    more = f" and {len(decays) - MAX_DECAYS:,} more" if len(decays) > MAX_DECAYS else ""
+    return {
+        "ELBO": _elbo(fit),
+        "Family": type(fit.family).__name__,
+        "Dimension": f"{dim:,}",
+        "Steps": f"{fit.num_steps:,}",
+        "Draws a step": f"{fit.num_draws:,}",
+        "Time": f"{fit.seconds:.1f} s" if fit.seconds < 120 else f"{fit.seconds / 60:.1f} min",
+        "Decays": f"{len(decays):,}, at step{'s' * (len(decays) > 1)} {steps}{more}"
+        if len(decays)
+        else "none",
+    }
+
+
+def _elbo(fit: Fit) -> str:
+    """The ELBO, to as many digits as its standard error supports."""
+    if not np.isfinite(fit.elbo):
+        return "not known"
+    error = fit.elbo_error
+    if not np.isfinite(error) or error <= 1e-9 * abs(fit.elbo):
+        return _signed(f"{fit.elbo:,.6g}")
+    decimals = max(0, 1 - int(np.floor(np.log10(error))))
+    return _signed(f"{fit.elbo:,.{decimals}f} ± {error:,.{decimals}f}")
+
+
+def _table(summary: Summary) -> str:
+    head = "".join(
+        f'<th scope="col">{name}</th>' for name in ["", "mean", "sd", *map("{:.0%}".format, QUANTILES)]
+    )
+    numbers = np.column_stack([summary.mean, summary.std, summary.quantiles.T])
+    rows = "\n".join(
+        f'<tr><th scope="row">{_escaped(name)}</th>'
+        + "".join(f"<td>{_signed(summary.shown(number))}</td>" for number in row)
+        + "</tr>"
+        for name, row in zip(summary.names, numbers, strict=True)
+    )
+    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
+    table = f'<div class="scrolled">{table}</div>'
+    if len(summary.names) <= MAX_OPEN_ROWS:
+        return table
+    return f"<details>\n<summary>All {len(summary.names):,} coordinates</summary>\n{table}\n</details>"
+
+
+def _signed(text: str) -> str:
+    """With a minus sign as wide as the plus sign."""
+    return text.replace("-", "−")
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text)
