@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 import dlrd
+from dlrd.paper.problems import synthetic
 
 DIM = 20
 NUM_DRAWS = 8
@@ -17,23 +18,6 @@ NUM_ESTIMATES = 20_000
 ESTIMATORS = [dlrd.sticking_the_landing, dlrd.reparameterized, dlrd.score_function]
 
 Problem = tuple[Callable[[Array], Array], dlrd.MeanFieldNormal | dlrd.FullRankNormal]
-
-
-def synthetic() -> Problem:
-    """The paper's synthetic log density, and the best mean-field normal."""
-    random = np.random.default_rng(0)
-    loc = random.normal(size=DIM)
-    width = random.uniform(1, 5, size=DIM)
-    factor = 0.1 * random.normal(size=(DIM, DIM))
-    precision = np.linalg.inv(factor @ factor.T + np.eye(DIM))
-    diagonal = np.diagonal(precision)
-    variance = width**4 * (np.sqrt(diagonal**2 + 24 / width**4) - diagonal) / 12
-
-    def log_density(z: Array) -> Array:
-        centered = z - loc
-        return -0.5 * jnp.sum((centered / width) ** 4) - 0.5 * centered @ precision @ centered
-
-    return log_density, dlrd.MeanFieldNormal(loc, 0.5 * np.log(variance))
 
 
 def correlated() -> Problem:
@@ -66,7 +50,7 @@ def main() -> None:
     print("| problem, family | at | " + " | ".join(f"`{rule.__name__}`" for rule in ESTIMATORS) + " |")
     print("|---|---|" + "---:|" * len(ESTIMATORS))
     for title, (log_density, optimum) in {
-        "synthetic, mean-field": synthetic(),
+        "synthetic, mean-field": synthetic(DIM),
         "correlated normal, full-rank": correlated(),
     }.items():
         for place, family in {"start": type(optimum).standard(DIM), "optimum": optimum}.items():

@@ -22,7 +22,9 @@ class Normal(Protocol):
 def kl(p: Normal, q: Normal) -> Float[Array, ""]:
     r"""The Kullback–Leibler divergence $D_{KL}(p ‖ q) = E_p[\log p - \log q]$ of two normals.
 
-    With $M = L_q^{-1} L_p$ and $δ = L_q^{-1} (μ_p - μ_q)$ it is $½ (‖M‖_F^2 - d + ‖δ‖^2) - \log |\det M|$.
+    With $L_q^{-1} L_p = I + D$ and $δ = L_q^{-1} (μ_p - μ_q)$ it is
+    $½ (‖D‖_F^2 + ‖δ‖^2) + \sum_i (D_{ii} - \log(1 + D_{ii}))$, a sum of terms that are not negative: small
+    values are as exact as large ones.
 
     Args:
         p, q: normal families of the same dimension, of the same kind or not.
@@ -34,13 +36,11 @@ def kl(p: Normal, q: Normal) -> Float[Array, ""]:
     """
     _check_dimensions(p, q)
     if isinstance(p, MeanFieldNormal) and isinstance(q, MeanFieldNormal):
-        log_ratio = p.log_scale - q.log_scale
+        change = jnp.expm1(p.log_scale - q.log_scale)
         shift = (p.mean - q.mean) / q.std
-        # expm1(x) − x, not exp(x) − 1 − x: what is left of two nearly equal normals keeps its digits.
-        return 0.5 * jnp.sum(jnp.expm1(2 * log_ratio) - 2 * log_ratio + shift**2)
-    ratio, shift = _whitened(p, q)
-    log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(ratio))))
-    return 0.5 * (jnp.sum(ratio**2) - len(shift) + jnp.sum(shift**2)) - log_det
+        return jnp.sum(0.5 * (change**2 + shift**2) + _minus_log1p(change))
+    change, shift = _whitened(p, q)
+    return 0.5 * (jnp.sum(change**2) + jnp.sum(shift**2)) + jnp.sum(_minus_log1p(jnp.diagonal(change)))
 
 
 def jeffreys(p: Normal, q: Normal) -> Float[Array, ""]:
@@ -63,16 +63,30 @@ def jeffreys(p: Normal, q: Normal) -> Float[Array, ""]:
         difference = p.mean - q.mean
         spread = 2 * jnp.sinh(p.log_scale - q.log_scale)  # σ_p/σ_q − σ_q/σ_p
         return 0.5 * jnp.sum(spread**2 + (difference / p.std) ** 2 + (difference / q.std) ** 2)
-    ratio, shift_q = _whitened(p, q)
-    inverse, shift_p = _whitened(q, p)
-    return 0.5 * (jnp.sum((ratio - inverse.T) ** 2) + jnp.sum(shift_p**2) + jnp.sum(shift_q**2))
+    change, shift_q = _whitened(p, q)
+    inverse_change, shift_p = _whitened(q, p)
+    return 0.5 * (jnp.sum((change - inverse_change.T) ** 2) + jnp.sum(shift_p**2) + jnp.sum(shift_q**2))
 
 
 def _whitened(p: Normal, q: Normal) -> tuple[Float[Array, "dim dim"], Float[Array, " dim"]]:
-    """L_q⁻¹ L_p and L_q⁻¹ (μ_p − μ_q): p as seen where q is standard."""
-    columns = jnp.concatenate([p.scale_tril, (p.mean - q.mean)[:, None]], axis=1)
-    solution = solve_triangular(q.scale_tril, columns, lower=True)
+    """L_q⁻¹ L_p − I and L_q⁻¹ (μ_p − μ_q): how p differs from q where q is standard."""
+    root_p, root_q = _positive_root(p), _positive_root(q)
+    columns = jnp.concatenate([root_p - root_q, (p.mean - q.mean)[:, None]], axis=1)
+    solution = solve_triangular(root_q, columns, lower=True)
     return solution[:, :-1], solution[:, -1]
+
+
+def _positive_root(normal: Normal) -> Float[Array, "dim dim"]:
+    """The one lower triangular root of the covariance whose diagonal is positive."""
+    root = normal.scale_tril
+    return jnp.where(jnp.diagonal(root) < 0, -root, root)
+
+
+def _minus_log1p(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """x − log(1 + x), by its series where the two nearly cancel."""
+    small = jnp.where(jnp.abs(x) < 1e-2, x, 0)
+    series = sum((-1) ** n * small**n / n for n in range(2, 10))  # the next term is below 1e-17 of the first
+    return jnp.where(jnp.abs(x) < 1e-2, series, x - jnp.log1p(x))
 
 
 def _check_dimensions(p: Normal, q: Normal) -> None:

@@ -3,6 +3,7 @@
 Only operators are used, so numbers and the arrays of any library will do, these element by element.
 """
 
+import operator
 from typing import Any, NamedTuple
 
 Array = Any
@@ -20,27 +21,36 @@ class Window(NamedTuple):
     total: Array  # Σ s_j
     squares: Array  # Σ s_j²; zero as long as the sample has not moved
     weighted: Array  # Σ j s_j
+    errors: tuple[Array, Array, Array] | None  # what rounding took from the three sums, if that is kept
 
 
-def start(value: Array) -> Window:
+def start(value: Array, keep_errors: bool = False) -> Window:
     """The window that holds `value` alone.
 
-    >>> start(3.0)
-    Window(anchor=3.0, total=0.0, squares=0.0, weighted=0.0)
+    Args:
+        value: the first sample.
+        keep_errors: whether the sums are to be compensated (Kahan's summation), so that their error does not
+            grow with the window: worth it in single precision.
+
+    Example:
+        >>> start(3.0)
+        Window(anchor=3.0, total=0.0, squares=0.0, weighted=0.0, errors=None)
     """
     zero = value - value
-    return Window(value, zero, zero, zero)
+    return Window(value, zero, zero, zero, (zero, zero, zero) if keep_errors else None)
 
 
 def add(window: Window, value: Array, position: Array) -> Window:
     """The window after sample number `position` (1 for the second sample)."""
     shifted = value - window.anchor
-    return Window(
-        window.anchor,
-        window.total + shifted,
-        window.squares + shifted * shifted,
-        window.weighted + position * shifted,
-    )
+    addends = (shifted, shifted * shifted, position * shifted)
+    sums = (window.total, window.squares, window.weighted)
+    if window.errors is None:
+        total, squares, weighted = map(operator.add, sums, addends)
+        return Window(window.anchor, total, squares, weighted, None)
+    compensated = map(_compensated_sum, sums, addends, window.errors)
+    (total, error_0), (squares, error_1), (weighted, error_2) = compensated
+    return Window(window.anchor, total, squares, weighted, (error_0, error_1, error_2))
 
 
 def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
@@ -70,3 +80,10 @@ def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
     covariation = window.weighted - half * window.total
     signal = covariation * covariation * inverse_spread
     return signal, total_variation - signal
+
+
+def _compensated_sum(total: Array, addend: Array, error: Array) -> tuple[Array, Array]:
+    """The sum, and what rounding took from it, to be added next time."""
+    addend = addend + error
+    result = total + addend
+    return result, addend - (result - total)

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from dlrd.families import Family
 from dlrd.fitting.interrupt import catch_interrupt
@@ -68,10 +68,9 @@ def run(method: Method, rest: Family, state: State, num_steps: int, observers: l
                 return _ended(state, Outcome.BUDGET)
             length = int(min(length, left, capacity))
             started = time.perf_counter()
-            state, columns = jax.block_until_ready(chunk_fn(rest, state, jnp.asarray(length, jnp.int32)))
+            state, table = jax.block_until_ready(chunk_fn(rest, state, jnp.asarray(length, jnp.int32)))
             seconds = time.perf_counter() - started
-            records = Record(*(np.asarray(column).T for column in columns))
-            rows = Rows(records, np.asarray(state.step) - done)
+            rows = Rows(Record(*np.asarray(table).T), np.asarray(state.step) - done)
             for observe in observers:
                 observe(state, rows)
             length = min(8 * length, max(1, round(length * CHUNK_SECONDS / seconds)))
@@ -81,44 +80,38 @@ def run(method: Method, rest: Family, state: State, num_steps: int, observers: l
 @functools.lru_cache(maxsize=8)
 def _compiled_chunk(
     method: Method, capacity: int
-) -> Callable[[Family, State, Int[Array, ""]], tuple[State, Record]]:
+) -> Callable[[Family, State, Int[Array, ""]], tuple[State, Float[Array, "step run field"]]]:
     """A program for chunks of up to `capacity` steps, compiled at most once for each shape of the state.
 
     The cache spares a second fit of the same model the compilation, and lets go of models long unused.
     """
 
     @eqx.filter_jit
-    def chunk(rest: Family, state: State, length: Int[Array, ""]) -> tuple[State, Record]:
-        num_runs = len(state.step)
+    def chunk(rest: Family, state: State, length: Int[Array, ""]) -> tuple[State, Float[Array, "..."]]:
         step_fn = functools.partial(advance, method, rest)
-        # One run is not batched: some operations are slower with a batch axis, even of length one.
-        step_fn = _unbatched(step_fn) if num_runs == 1 else jax.vmap(step_fn)
+        # One run is not batched: many operations are slower with a batch axis, even of length one.
+        is_single = len(state.step) == 1
+        if is_single:
+            state = jax.tree.map(lambda leaf: leaf[0], state)
+        else:
+            step_fn = jax.vmap(step_fn)
 
-        def body(carry: tuple[Int[Array, ""], State, Record]) -> tuple[Array, State, Record]:
-            index, state, columns = carry
+        def body(carry: tuple[Array, State, Array]) -> tuple[Array, State, Array]:
+            index, state, table = carry
             state, record = step_fn(state)
-            columns = Record(*(c.at[index].set(r) for c, r in zip(columns, record, strict=True)))
-            return index + 1, state, columns
+            return index + 1, state, table.at[index].set(jnp.stack(record, axis=-1))
 
-        def has_more(carry: tuple[Int[Array, ""], State, Record]) -> Array:
+        def has_more(carry: tuple[Array, State, Array]) -> Array:
             index, state, _ = carry
             return (index < length) & jnp.any(state.outcome == Outcome.RUNNING.value)
 
-        empty = Record(*(jnp.zeros((capacity, num_runs), dtype=float) for _ in Record._fields))
-        _, state, columns = jax.lax.while_loop(has_more, body, (jnp.zeros_like(length), state, empty))
-        return state, columns
+        table = jnp.zeros((capacity, *state.step.shape, len(Record._fields)), dtype=float)
+        _, state, table = jax.lax.while_loop(has_more, body, (jnp.zeros_like(length), state, table))
+        if is_single:
+            state, table = jax.tree.map(lambda leaf: leaf[None], state), table[:, None]
+        return state, table
 
     return chunk
-
-
-def _unbatched(
-    step_fn: Callable[[State], tuple[State, Record]],
-) -> Callable[[State], tuple[State, Record]]:
-    def step_one(state: State) -> tuple[State, Record]:
-        advanced = step_fn(jax.tree.map(lambda leaf: leaf[0], state))
-        return jax.tree.map(lambda leaf: leaf[None], advanced)
-
-    return step_one
 
 
 def _ended(state: State, outcome: Outcome) -> State:

@@ -50,10 +50,11 @@ def score_function(log_density: LogDensity, family: Family, key: Key[Array, ""],
     scores = jax.vmap(
         jax.grad(lambda trainable, draw: eqx.combine(trainable, rest).log_prob(draw)), (None, 0)
     )(trainable, draws)
+    centered = values - jnp.mean(values)  # a constant changes nothing but the rounding
     if isinstance(family, Factorized):
-        weights = values[:, None] - family.log_prob_factors(draws)
+        weights = centered[:, None] - family.log_prob_factors(draws)
     else:
-        weights = values - log_probs
+        weights = centered - log_probs
 
     def combine(score: Float[Array, "num_draws ..."]) -> Float[Array, "..."]:
         weight = weights.reshape(weights.shape + (1,) * (score.ndim - weights.ndim))

@@ -8,43 +8,50 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 
 class Samples(NamedTuple):
-    """Running sums of the samples in a ring: the sum of any newest stretch is one difference."""
+    """Running sums of the samples in a ring: the sum of any newest stretch is one difference.
+
+    Each sum is kept with what rounding took from it: small samples after large ones keep their digits.
+    """
 
     sums: Float[Array, "capacity channel"]  # at n mod capacity: the sum of the first n samples
-    error: Float[Array, " channel"]  # what rounding took from the newest sum (Kahan's summation)
+    errors: Float[Array, "capacity channel"]  # what is to be added to it
     num: Int[Array, ""]  # samples since the last reset
 
 
 def empty(capacity: int, num_channels: int) -> Samples:
-    return Samples(
-        jnp.zeros((capacity, num_channels), dtype=float),
-        jnp.zeros(num_channels, dtype=float),
-        jnp.zeros((), jnp.int32),
-    )
+    shape = (capacity, num_channels)
+    return Samples(jnp.zeros(shape, dtype=float), jnp.zeros(shape, dtype=float), jnp.zeros((), jnp.int32))
 
 
 def append(samples: Samples, values: list[Float[Array, ""]]) -> Samples:
     """The samples with one more value in each channel."""
     capacity = len(samples.sums)
     before = samples.sums[samples.num % capacity]
-    addend = jnp.stack(values) + samples.error
-    after = before + addend
+    value = jnp.stack(values)
+    after = before + value
+    # Exact whichever of the two is larger (Knuth's TwoSum).
+    gained = after - before
+    error = (before - (after - gained)) + (value - gained)
     num = samples.num + 1
-    return Samples(samples.sums.at[num % capacity].set(after), addend - (after - before), num)
+    return Samples(
+        samples.sums.at[num % capacity].set(after),
+        samples.errors.at[num % capacity].set(samples.errors[samples.num % capacity] + error),
+        num,
+    )
 
 
 def reset_if(condition: ArrayLike, samples: Samples) -> Samples:
     """The samples, forgotten if `condition` holds; the ring itself stays, only its origin is cleared."""
     return Samples(
         samples.sums.at[0].set(jnp.where(condition, 0, samples.sums[0])),
-        jnp.where(condition, 0, samples.error),
+        samples.errors.at[0].set(jnp.where(condition, 0, samples.errors[0])),
         jnp.where(condition, 0, samples.num),
     )
 
 
 def newest_mean(samples: Samples, num: Int[Array, ""]) -> Float[Array, " channel"]:
     """The mean of the newest `num` samples, channel by channel."""
-    return (_sum_of_first(samples, samples.num) - _sum_of_first(samples, samples.num - num)) / num
+    return _sums_between(samples, jnp.stack([samples.num - num, samples.num]))[0] / num
 
 
 def half_width(
@@ -63,7 +70,7 @@ def half_width(
     batch = jnp.arange(len(quantiles) + 1)
     is_batch = batch[1:] <= num_batches
     ends = samples.num - num_batches * jnp.maximum(num_batches - batch, 0)
-    means = jnp.diff(_sum_of_first(samples, ends)[:, 0]) / num_batches
+    means = _sums_between(samples, ends)[:, 0] / num_batches
     center = jnp.sum(jnp.where(is_batch, means, 0)) / num_batches
     variance = jnp.sum(jnp.where(is_batch, (means - center) ** 2, 0)) / (num_batches - 1)
     return quantiles[num_batches - 2] * jnp.sqrt(variance / num_batches)
@@ -77,5 +84,7 @@ def t_quantiles(confidence: float, max_samples: int) -> Float[Array, " max_batch
     return jnp.asarray([stdtrit(degree, (1 + confidence) / 2) for degree in degrees], dtype=float)
 
 
-def _sum_of_first(samples: Samples, num: Int[Array, "*shape"]) -> Float[Array, "*shape channel"]:
-    return samples.sums[num % len(samples.sums)]
+def _sums_between(samples: Samples, ends: Int[Array, " end"]) -> Float[Array, "stretch channel"]:
+    """The sums of the samples between each two of `ends`, which count samples since the last reset."""
+    places = ends % len(samples.sums)
+    return jnp.diff(samples.sums[places], axis=0) + jnp.diff(samples.errors[places], axis=0)

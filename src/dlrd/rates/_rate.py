@@ -22,6 +22,11 @@ def check_between(name: str, value: ArrayLike, low: float, high: float) -> None:
         raise ValueError(f"{name} must be {bounds}, got {value}")
 
 
+def check_not_negative(name: str, value: ArrayLike) -> None:
+    if isinstance(value, Real) and not 0 <= cast("float", value) < float("inf"):
+        raise ValueError(f"{name} must be at least 0, got {value}")
+
+
 def check_learning_rate(value: ArrayLike) -> None:
     if isinstance(value, Real) and not 0 < cast("float", value) < float("inf"):
         raise ValueError(f"learning_rate must be a positive number, got {value}; 1e-2 is a usual start")
@@ -33,8 +38,8 @@ def check_count(name: str, value: int) -> None:
 
 
 def scalar(value: ArrayLike) -> Float[Array, ""]:
-    """`value` in the default float type, so that the state's types never depend on the caller's."""
-    return jnp.asarray(value, dtype=float)
+    """A copy in the default float type: the state shares neither types nor buffers with the caller."""
+    return jnp.array(value, dtype=float)
 
 
 def transformation(
@@ -51,6 +56,7 @@ def apply_rate(updates: optax.Updates, learning_rate: Float[Array, ""]) -> optax
     def scale(direction: Any) -> Any:
         if not jnp.issubdtype(jnp.result_type(direction), jnp.inexact):
             return direction
+        direction = jnp.asarray(direction)
         return jnp.asarray(-learning_rate, direction.dtype) * direction
 
     return jax.tree.map(scale, updates)
@@ -59,14 +65,14 @@ def apply_rate(updates: optax.Updates, learning_rate: Float[Array, ""]) -> optax
 def inner(left: PyTree, right: PyTree) -> Float[Array, ""]:
     """⟨left, right⟩ over the real and complex leaves of two trees of one structure."""
     terms = [
-        jnp.sum(scalar_product(a, b))
+        jnp.sum(_scalar_product(jnp.asarray(a), jnp.asarray(b)))
         for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
         if jnp.issubdtype(jnp.result_type(a), jnp.inexact)
     ]
     return scalar(sum(terms))
 
 
-def scalar_product(a: Array, b: Array) -> Array:
+def _scalar_product(a: Array, b: Array) -> Array:
     """Elementwise products whose sum is the real inner product, at least in single precision."""
     wide = jnp.promote_types(jnp.promote_types(a.dtype, b.dtype), jnp.float32)
     return jnp.real(jnp.conj(a.astype(wide)) * b.astype(wide))

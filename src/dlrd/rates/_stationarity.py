@@ -61,7 +61,6 @@ def decay_when_stationary(
     check_learning_rate(learning_rate)
     check_between("factor", factor, 0, 1)
     check_count("interval", interval)
-    check_count("max_samples", max_samples)
     if not min_samples < max_samples:
         raise ValueError(f"max_samples must be above {min_samples}, got {max_samples}")
 

@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from dlrd import regression
@@ -22,6 +23,8 @@ from dlrd.rates._rate import (
 )
 
 _BLOCK_SIZE = 2**13
+_MAX_COMPENSATED = 2**16
+"""Sums over up to so many single-precision parameters are compensated; the errors of more average out."""
 
 
 class DynamicDecayState(NamedTuple):
@@ -97,10 +100,11 @@ def dynamic_decay(
         check_count("max_tracked", max_tracked)
 
     def init(params: optax.Params) -> DynamicDecayState:
-        # Four arrays each, none shared: callers donate the state's buffers.
+        values = _tracked_values(params, max_tracked)
+        num_tracked = sum(value.size for value in values)
         windows = tuple(
-            regression.Window(*(jnp.zeros_like(value) for _ in regression.Window._fields))
-            for value in _tracked_values(params, max_tracked)
+            _empty_window(value, value.dtype == jnp.float32 and num_tracked <= _MAX_COMPENSATED)
+            for value in values
         )
         return DynamicDecayState(
             learning_rate=scalar(learning_rate),
@@ -119,8 +123,8 @@ def dynamic_decay(
             raise ValueError(NO_PARAMS_MESSAGE)
         position = state.position
         values = _tracked_values(params, max_tracked)
-        largest = [jnp.max(jnp.abs(value), initial=0) for value in values]  # one pass, nan stays nan
-        is_finite = jnp.all(jnp.isfinite(jnp.asarray(largest)))
+        # A sum of zeros, unless 0 · ∞ or 0 · nan is among them: cheaper than a reduction of truth values.
+        is_finite = jnp.isfinite(sum((jnp.sum(0 * value) for value in values), start=jnp.zeros(())))
         windows = tuple(
             _record(window, value, position, is_finite)
             for window, value in zip(state.windows, values, strict=True)
@@ -133,8 +137,8 @@ def dynamic_decay(
         decays = snr < scalar(min_snr)  # never for nan: too early, or nothing has moved
         scale = jnp.where(decays, state.scale * scalar(factor), state.scale)
         rate = scalar(learning_rate) * scale
-        # All of the window before any of the step: callers then update donated parameters in place.
-        updates, windows = jax.lax.optimization_barrier((updates, windows))
+        # The step waits for the whole window: callers can then update donated parameters in place.
+        rate, windows = jax.lax.optimization_barrier((rate, windows))
         return apply_rate(updates, rate), DynamicDecayState(
             learning_rate=rate,
             snr=jnp.where(jnp.isnan(snr), state.snr, snr),
@@ -156,14 +160,32 @@ def _tracked_values(params: optax.Params, max_tracked: int | None) -> list[Array
     size = sum(leaf.size for leaf in leaves)
     stride = 1 if max_tracked is None else -(-size // max_tracked)
     if stride > 1:
-        leaves = [jnp.ravel(leaf)[::stride] for leaf in leaves]
+        leaves = [_every(stride, leaf) for leaf in leaves]
     leaves = [jnp.stack([leaf.real, leaf.imag]) if jnp.iscomplexobj(leaf) else leaf for leaf in leaves]
     return [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in leaves]
+
+
+def _every(stride: int, leaf: Array) -> Array:
+    """One in `stride` entries; of an array on several devices, a copy on each of them."""
+
+    def pick(leaf: Array) -> Array:
+        return jnp.ravel(leaf)[::stride]
+
+    mesh = jax.typeof(leaf).sharding.mesh
+    if mesh.empty:
+        return pick(leaf)
+    copied = NamedSharding(mesh, PartitionSpec())
+    return cast("Array", jax.sharding.auto_axes(pick, out_sharding=copied)(leaf))
 
 
 def _array_leaves(params: optax.Params) -> list[ArrayLike]:
     """All leaves but the places that hold no number (`float0`)."""
     return [leaf for leaf in jax.tree.leaves(params) if getattr(leaf, "dtype", None) != jax.dtypes.float0]
+
+
+def _empty_window(value: Array, keep_errors: bool) -> regression.Window:
+    """Zeros, each array on its own: callers donate the state's buffers."""
+    return jax.tree.map(lambda _: jnp.zeros_like(value), regression.start(value, keep_errors))
 
 
 def _record(
@@ -173,13 +195,10 @@ def _record(
     is_first = position == 0
     # The barrier lets the sums read the new anchor, not the old one, so that its buffer can be reused.
     anchor = jax.lax.optimization_barrier(jnp.where(is_first & is_finite, value, window.anchor))
-    zero = jnp.zeros((), value.dtype)
-    so_far = regression.Window(anchor, *(jnp.where(is_first, zero, each) for each in window[1:]))
-    extended = regression.add(so_far, value, position.astype(value.dtype))
-    return regression.Window(
-        anchor,
-        *(jnp.where(is_finite, new, old) for new, old in zip(extended[1:], window[1:], strict=True)),
-    )
+    so_far = jax.tree.map(lambda old: jnp.where(is_first, jnp.zeros_like(old), old), window)
+    extended = regression.add(so_far._replace(anchor=anchor), value, position.astype(value.dtype))
+    recorded = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), extended, window)
+    return recorded._replace(anchor=anchor)
 
 
 def _mean_snr(windows: tuple[regression.Window, ...], position: Int[Array, ""]) -> Float[Array, ""]:
@@ -187,7 +206,8 @@ def _mean_snr(windows: tuple[regression.Window, ...], position: Int[Array, ""]) 
     total = num_moved = scalar(0.0)
     for window in windows:
         terms = functools.partial(_snr_and_moved, position=position.astype(window.total.dtype))
-        if window.total.size > 4 * _BLOCK_SIZE:
+        is_on_one_device = jax.typeof(window.total).sharding.mesh.empty
+        if is_on_one_device and window.total.size > 4 * _BLOCK_SIZE:
             sums = jax.lax.platform_dependent(
                 window,
                 cpu=lambda window, terms=terms: _sum_in_blocks(terms, window),
@@ -203,8 +223,10 @@ def _mean_snr(windows: tuple[regression.Window, ...], position: Int[Array, ""]) 
 def _snr_and_moved(window: regression.Window, position: Float[Array, ""]) -> tuple[Array, Array]:
     """SSR/SSE of each parameter, 0 for one that has not moved, and whether it has, 1 or 0."""
     signal, noise = regression.signal_and_noise(window, position)
-    # A line that explains nothing has ratio 0 even where rounding leaves no noise: 0/0 never arises.
-    snr = jnp.where(signal > 0, signal / jnp.maximum(noise, 0), 0)
+    # Noise within the rounding of the sums is none: a perfect line, or nothing at all.
+    rounding = 4 * jnp.finfo(noise.dtype).eps
+    without_noise = jnp.where(signal > 0, jnp.inf, 0)
+    snr = jnp.where(noise > rounding * window.squares, signal / noise, without_noise)
     return snr, (window.squares > 0).astype(snr.dtype)
 
 
@@ -218,19 +240,19 @@ def _sum(terms: _TermsFn, window: regression.Window) -> tuple[Array, Array]:
 
 def _sum_in_blocks(terms: _TermsFn, window: regression.Window) -> tuple[Array, Array]:
     """As `_sum`, for the CPU: it would write out all terms before adding them up; blocks stay in cache."""
-    flat = regression.Window(*map(jnp.ravel, window))
+    flat = jax.tree.map(jnp.ravel, window)
     size = flat.total.size
 
     def add_block(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
         start = index * _BLOCK_SIZE
-        block = (jax.lax.dynamic_slice_in_dim(each, start, _BLOCK_SIZE) for each in flat)
-        snr, moved = terms(regression.Window(*block))
+        snr, moved = terms(
+            jax.tree.map(lambda each: jax.lax.dynamic_slice_in_dim(each, start, _BLOCK_SIZE), flat)
+        )
         return sums[0] + snr, sums[1] + moved
 
     zeros = (jnp.zeros(_BLOCK_SIZE, flat.total.dtype), jnp.zeros(_BLOCK_SIZE, flat.total.dtype))
     num_blocks = size // _BLOCK_SIZE
     snr, moved = jax.lax.fori_loop(0, num_blocks, add_block, zeros)
-    rest_snr, rest_moved = _sum(
-        terms, regression.Window(*(each[num_blocks * _BLOCK_SIZE :] for each in flat))
-    )
+    rest = jax.tree.map(lambda each: each[num_blocks * _BLOCK_SIZE :], flat)
+    rest_snr, rest_moved = _sum(terms, rest)
     return jnp.sum(snr) + rest_snr, jnp.sum(moved) + rest_moved

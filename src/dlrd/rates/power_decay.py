@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from dlrd.rates._rate import apply_rate, check_between, check_learning_rate, scalar, transformation
+from dlrd.rates._rate import apply_rate, check_learning_rate, check_not_negative, scalar, transformation
 
 
 class PowerDecayState(NamedTuple):
@@ -41,7 +41,7 @@ def power_decay(learning_rate: ArrayLike, exponent: ArrayLike) -> optax.Gradient
         [-0.5]
     """
     check_learning_rate(learning_rate)
-    check_between("exponent", exponent, 0, float("inf"))
+    check_not_negative("exponent", exponent)
 
     def init(params: optax.Params) -> PowerDecayState:
         del params

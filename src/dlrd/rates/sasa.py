@@ -5,14 +5,13 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from dlrd.rates import _batch_means as batch_means
-from dlrd.rates._rate import check_between, inner
+from dlrd.rates._rate import check_between, check_count, inner
 from dlrd.rates._stationarity import decay_when_stationary
 
 
 def sasa(
     learning_rate: ArrayLike,
     factor: ArrayLike = 0.1,
-    momentum: float = 0.0,
     interval: int = 1000,
     tolerance: float = 0.02,
     significance: float = 0.2,
@@ -21,18 +20,19 @@ def sasa(
     r"""Decays the learning rate when a statistical test finds the iterates stationary (SASA).
 
     The last link of an `optax.chain`, as `dlrd.dynamic_decay`. With parameters x, direction d and rate α, for
-    stationary iterates of stochastic gradient descent with momentum β the mean of
+    stationary iterates the mean of
 
-    $$z = ⟨x, d⟩ - v, \qquad v = \frac{α}{2} \frac{1+β}{1-β} ‖d‖^2$$
+    $$z = ⟨x, d⟩ - v, \qquad v = \frac{α}{2} ‖d‖^2$$
 
-    is zero. Every `interval` steps the newest half of the samples since the last decay is looked at: if the
-    confidence interval of the mean of z, by batch means, lies within ± `tolerance` times the mean of v, the
-    rate is multiplied by `factor` and the samples are forgotten. Only scalars are kept, never parameters.
+    is zero, since ‖x‖² no longer grows. (The reference has a further factor (1+β)/(1−β) in v for momentum β;
+    it belongs to ⟨x, gradient⟩; a link of a chain sees the direction d.) Every `interval` steps the newest
+    half of the samples since the last decay is looked at: if the confidence interval of the mean of z, by
+    batch means, lies within ± `tolerance` times the mean of v, the rate is multiplied by `factor` and the
+    samples are forgotten. Only scalars are kept, never parameters.
 
     Args:
         learning_rate: the initial rate.
         factor: what the rate is multiplied by at a decay; the reference leaves it open, 0.1 is that of SASA+.
-        momentum: β of the optimiser before this link in the chain.
         interval: steps between two tests; the reference tests once an epoch.
         tolerance: δ of the reference.
         significance: γ of the reference: the interval has confidence 1 − γ. The published experiments of the
@@ -49,16 +49,15 @@ def sasa(
     References:
         Lang, Zhang and Xiao, "Using Statistics to Automate Stochastic Optimization", NeurIPS 2019.
     """
-    if not 0 <= momentum < 1:
-        raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}")
     check_between("tolerance", tolerance, 0, float("inf"))
     check_between("significance", significance, 0, 1)
+    check_count("max_samples", max_samples)
     quantiles = batch_means.t_quantiles(1 - significance, max_samples)
 
     def z_and_v(
         params: optax.Params, direction: optax.Updates, rate: Float[Array, ""]
     ) -> list[Float[Array, ""]]:
-        v = rate / 2 * (1 + momentum) / (1 - momentum) * inner(direction, direction)
+        v = rate / 2 * inner(direction, direction)
         return [inner(params, direction) - v, v]
 
     def is_stationary(samples: batch_means.Samples, num: Int[Array, ""]) -> Bool[Array, ""]:

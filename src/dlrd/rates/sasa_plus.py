@@ -5,7 +5,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from dlrd.rates import _batch_means as batch_means
-from dlrd.rates._rate import check_between, inner
+from dlrd.rates._rate import check_between, check_count, inner
 from dlrd.rates._stationarity import decay_when_stationary
 
 
@@ -41,6 +41,7 @@ def sasa_plus(
         Zhang, Lang, Liu and Xiao, "Statistical Adaptive Stochastic Gradient Methods", 2020.
     """
     check_between("significance", significance, 0, 1)
+    check_count("max_samples", max_samples)
     quantiles = batch_means.t_quantiles(1 - significance, max_samples)
 
     def delta(

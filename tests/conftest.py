@@ -1,0 +1,24 @@
+"""What all tests share: two devices, and both widths of floating-point numbers."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+# Before jax first looks for devices: the sharding tests need more than one.
+jax.config.update("jax_num_cpu_devices", 2)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def precision(request: pytest.FixtureRequest) -> Iterator[jnp.dtype]:
+    """Runs the test with each default float type, which is handed to it."""
+    with jax.enable_x64(request.param == "float64"):
+        yield jnp.dtype(request.param)
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Runs the test in double precision."""
+    with jax.enable_x64(True):
+        yield

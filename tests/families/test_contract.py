@@ -1,0 +1,190 @@
+"""What every family keeps, ours and those of flowjax."""
+
+import functools
+
+import equinox as eqx
+import flowjax.distributions
+import flowjax.flows
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from scipy import stats
+
+from dlrd import FullRankNormal, MeanFieldNormal
+from dlrd.families import Factorized, Family
+
+DIM = 2
+
+
+def mean_field():
+    return MeanFieldNormal([0.5, -1.0], [-0.5, 0.4])
+
+
+def full_rank():
+    return FullRankNormal([0.5, -1.0], [[0.8, 0.0], [-0.9, -0.5]])
+
+
+def flowjax_normal():
+    return flowjax.distributions.Normal(jnp.array([0.5, -1.0]), jnp.array([0.6, 1.5]))
+
+
+def flowjax_flow():
+    flow = flowjax.flows.masked_autoregressive_flow(
+        jax.random.key(7),
+        base_dist=flowjax.distributions.StandardNormal((DIM,)),
+        flow_layers=1,
+        nn_width=4,
+        nn_activation=jnp.tanh,
+    )
+    # As made, a flow is close to its base: scaled up, its layers bend.
+    trainable, rest = eqx.partition(flow, eqx.is_inexact_array)
+    return eqx.combine(jax.tree.map(lambda leaf: 1.5 * leaf, trainable), rest)
+
+
+@functools.cache
+def made(make, dtype):
+    """One object a family and precision, so that what is compiled for it is compiled once."""
+    return make()
+
+
+@pytest.fixture(
+    params=[mean_field, full_rank, flowjax_normal, flowjax_flow],
+    ids=lambda make: make.__name__,
+    scope="module",  # keeps the tests of one family together
+)
+def make(request):
+    return lambda: made(request.param, jnp.result_type(float))
+
+
+@eqx.filter_jit
+def sample(family, key, sample_shape):
+    return family.sample(key, sample_shape)
+
+
+@eqx.filter_jit
+def log_prob(family, x):
+    return family.log_prob(x)
+
+
+def parameters(family):
+    """The trainable arrays as one vector, and the way back to a family."""
+    trainable, rest = eqx.partition(family, eqx.is_inexact_array)
+    vector, unravel = ravel_pytree(trainable)
+    return vector, lambda vector: eqx.combine(unravel(vector), rest)
+
+
+def weighted_proposals(family, draws):
+    """As many points of a heavy-tailed distribution as there are draws, and q over its density there."""
+    proposal = stats.multivariate_t(draws.mean(axis=0), np.cov(draws.T), df=3, seed=2)
+    proposals = proposal.rvs(len(draws))
+    return proposals, np.exp(log_prob(family, proposals) - proposal.logpdf(proposals))
+
+
+def rounding(dtype):
+    """For a hundred rounded operations on numbers of size 1, in whichever order they are done."""
+    return {"rtol": 100 * float(jnp.finfo(dtype).eps), "atol": 100 * float(jnp.finfo(dtype).eps)}
+
+
+def test_meets_the_protocol(make):
+    family = make()
+    assert isinstance(family, Family)
+    assert isinstance(family, Factorized) == isinstance(family, MeanFieldNormal)
+
+
+@pytest.mark.parametrize("sample_shape", [(), (3,), (2, 3)])
+def test_shapes_and_types(make, precision, sample_shape):
+    family = make()
+    draws = eqx.filter_eval_shape(sample, family, jax.random.key(0), sample_shape)
+    log_probs = eqx.filter_eval_shape(log_prob, family, draws)
+    assert draws.shape == (*sample_shape, DIM)
+    assert log_probs.shape == sample_shape
+    assert draws.dtype == log_probs.dtype == precision
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_batch_is_its_points_one_by_one(make):
+    family = make()
+    draws = sample(family, jax.random.key(0), (2, 3))
+    one_by_one = [[log_prob(family, draw) for draw in row] for row in draws]
+    np.testing.assert_allclose(log_prob(family, draws), np.array(one_by_one), **rounding(draws.dtype))
+
+
+@pytest.mark.usefixtures("x64")
+def test_draws_depend_on_the_key_alone(make):
+    first, again, other = (sample(make(), jax.random.key(seed), (2, 3)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert np.all(np.asarray(first) != np.asarray(other))
+
+
+@pytest.mark.usefixtures("x64")
+def test_without_compilation_the_same(make):
+    family = make()
+    draws = sample(family, jax.random.key(0), (2, 3))
+    np.testing.assert_allclose(family.sample(jax.random.key(0), (2, 3)), draws, **rounding(draws.dtype))
+    np.testing.assert_allclose(family.log_prob(draws), log_prob(family, draws), **rounding(draws.dtype))
+
+
+@pytest.mark.usefixtures("x64")
+def test_one_draw_is_the_default(make):
+    assert eqx.filter_eval_shape(lambda family: family.sample(jax.random.key(0)), make()).shape == (DIM,)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_density_is_normalized_and_the_draws_follow_it(make):
+    family = make()
+    draws = np.asarray(sample(family, jax.random.key(0), (20_000,)))
+    proposals, weights = weighted_proposals(family, draws)
+    assert abs(weights.mean() - 1) < 5 * weights.std() / np.sqrt(len(weights))
+    for statistic in (lambda z: z, lambda z: z**2, lambda z: z[:, :1] * z[:, 1:], lambda z: z > 0):
+        drawn = statistic(draws)
+        weighted = statistic(proposals) * weights[:, None]
+        error = np.sqrt(drawn.var(axis=0) / len(drawn) + weighted.var(axis=0) / len(weighted))
+        np.testing.assert_array_less(np.abs(drawn.mean(axis=0) - weighted.mean(axis=0)), 5 * error)
+
+
+@pytest.mark.usefixtures("x64")
+def test_flattens_and_comes_back(make):
+    family = make()
+    leaves, structure = jax.tree.flatten(family)
+    assert any(eqx.is_inexact_array(leaf) for leaf in leaves)
+    assert eqx.tree_equal(jax.tree.unflatten(structure, leaves), family)
+
+
+@pytest.mark.usefixtures("x64")
+def test_vmap_over_a_stack_of_families(make):
+    vector, rebuild = parameters(make())
+    factors = np.array([1.0, 0.9, 1.1])
+    keys = jax.random.split(jax.random.key(0), len(factors))
+
+    @jax.jit
+    @jax.vmap
+    def draw_and_evaluate(factor, key):
+        family = rebuild(factor * vector)
+        draws = family.sample(key, (2, 3))
+        return draws, family.log_prob(draws)
+
+    draws, log_probs = draw_and_evaluate(factors, keys)
+    for index, factor in enumerate(factors):
+        family = rebuild(factor * vector)
+        np.testing.assert_allclose(draws[index], sample(family, keys[index], (2, 3)), **rounding(draws.dtype))
+        np.testing.assert_allclose(log_probs[index], log_prob(family, draws[index]), **rounding(draws.dtype))
+
+
+@pytest.mark.usefixtures("x64")
+def test_derivatives_are_those_of_finite_differences(make):
+    vector, rebuild = parameters(make())
+    direction = np.random.default_rng(3).normal(size=vector.shape)
+    direction /= np.linalg.norm(direction)
+
+    def values(distance):
+        family = rebuild(vector + distance * direction)
+        return jnp.append(family.sample(jax.random.key(0)), family.log_prob(jnp.array([0.3, -0.8])))
+
+    step = 1e-5
+    values_and_slopes = jax.jit(lambda distance: (values(distance), jax.jacrev(values)(distance)))
+    differences = (values_and_slopes(step)[0] - values_and_slopes(-step)[0]) / (2 * step)
+    # The difference is wrong by step² times a third derivative, and by rounding, 1e-15 / step: 1e-10 each.
+    np.testing.assert_allclose(values_and_slopes(0.0)[1], differences, rtol=1e-7, atol=1e-8)
+    assert np.all(np.abs(differences) > 1e-3)
