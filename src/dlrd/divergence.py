@@ -36,11 +36,15 @@ def kl(p: Normal, q: Normal) -> Float[Array, ""]:
     """
     _check_dimensions(p, q)
     if isinstance(p, MeanFieldNormal) and isinstance(q, MeanFieldNormal):
-        change = jnp.expm1(p.log_scale - q.log_scale)
+        log_ratio = p.log_scale - q.log_scale
+        change = jnp.expm1(log_ratio)
         shift = (p.mean - q.mean) / q.std
-        return jnp.sum(0.5 * (change**2 + shift**2) + _minus_log1p(change))
+        return jnp.sum(0.5 * (change**2 + shift**2) + _minus_log(change, log_ratio))
     change, shift = _whitened(p, q)
-    return 0.5 * (jnp.sum(change**2) + jnp.sum(shift**2)) + jnp.sum(_minus_log1p(jnp.diagonal(change)))
+    log_ratio = _log_diagonal(p) - _log_diagonal(q)
+    return 0.5 * (jnp.sum(change**2) + jnp.sum(shift**2)) + jnp.sum(
+        _minus_log(jnp.diagonal(change), log_ratio)
+    )
 
 
 def jeffreys(p: Normal, q: Normal) -> Float[Array, ""]:
@@ -82,11 +86,16 @@ def _positive_root(normal: Normal) -> Float[Array, "dim dim"]:
     return jnp.where(jnp.diagonal(root) < 0, -root, root)
 
 
-def _minus_log1p(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """x − log(1 + x), by its series where the two nearly cancel."""
-    small = jnp.where(jnp.abs(x) < 1e-2, x, 0)
-    series = sum((-1) ** n * small**n / n for n in range(2, 10))  # the next term is below 1e-17 of the first
-    return jnp.where(jnp.abs(x) < 1e-2, series, x - jnp.log1p(x))
+def _log_diagonal(normal: Normal) -> Float[Array, " dim"]:
+    return jnp.log(jnp.abs(jnp.diagonal(normal.scale_tril)))
+
+
+def _minus_log(change: Float[Array, " dim"], log_ratio: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """change − log(1 + change), by its series where the two nearly cancel; the logarithm is `log_ratio`."""
+    is_small = jnp.abs(change) < 1e-2
+    small = jnp.where(is_small, change, 0)
+    series = sum((-1) ** n * small**n / n for n in range(2, 10))  # the next term is below 1e-16 of the first
+    return jnp.where(is_small, series, change - log_ratio)
 
 
 def _check_dimensions(p: Normal, q: Normal) -> None:

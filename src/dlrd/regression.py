@@ -76,9 +76,12 @@ def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
     inverse_count = 1 / (position + 1)
     half = position / 2
     inverse_spread = 12 / (position * (position + 1) * (position + 2))
-    total_variation = window.squares - window.total * window.total * inverse_count
-    covariation = window.weighted - half * window.total
-    signal = covariation * covariation * inverse_spread
+    total, squares, weighted = window.total, window.squares, window.weighted
+    if window.errors is not None:
+        total, squares, weighted = map(operator.add, (total, squares, weighted), window.errors)
+    total_variation = squares - total * total * inverse_count
+    covariation = weighted - half * total
+    signal = covariation * (covariation * inverse_spread)
     return signal, total_variation - signal
 
 

@@ -209,3 +209,15 @@ def test_a_constant_in_the_log_density_changes_nothing_in_float32(make):
     shifted, _ = total_variance(gradients(score_function, log_density, family, 2, offset=-1e4))
     # The same draws. Values near 1e4 are rounded to 1e-3, a thousandth of their spread.
     assert shifted == pytest.approx(plain, rel=0.02)
+
+
+def test_the_height_of_q_changes_nothing_in_float32():
+    """A narrow family has a large log density; like any constant in the weights, it is not to matter."""
+
+    def narrowed(scale):
+        family = FullRankNormal(np.zeros(10), scale * np.eye(10))
+        rows = gradients(score_function, lambda z: -0.25 * jnp.sum((z / scale - 1) ** 2), family, 2)
+        return total_variance(scale * rows)[0]
+
+    # A power of two: draws and scores scale without rounding. Weights near 140 are rounded to 1e-5.
+    assert narrowed(2.0**-20) == pytest.approx(narrowed(1.0), rel=0.02)

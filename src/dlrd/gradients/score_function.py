@@ -67,7 +67,8 @@ def _others_mean(
     values: Float[Array, "num_draws ..."], weights: Float[Array, "num_draws ..."]
 ) -> Float[Array, "num_draws ..."]:
     """For each draw the weighted mean of the other draws' values; 0 where these have no weight."""
-    weighted = weights * values
-    numerator = jnp.sum(weighted, axis=0) - weighted
-    denominator = jnp.sum(weights, axis=0) - weights
+    # Sums of the others, not the sum less one, whose rounding a small denominator would magnify.
+    others = 1 - jnp.eye(len(values), dtype=values.dtype)
+    numerator = jnp.tensordot(others, weights * values, axes=1)
+    denominator = jnp.tensordot(others, weights, axes=1)
     return jnp.where(denominator > 0, numerator / jnp.where(denominator > 0, denominator, 1), 0)
