@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import jax.numpy as jnp
 import optax
@@ -40,7 +41,15 @@ def test_returns_what_there_is(tmp_path: pathlib.Path) -> None:
     assert "INTERRUPTED True True" in out
 
 
-def test_second_press_raises() -> None:
+@pytest.fixture
+def usual_handler() -> Iterator[None]:
+    """What a program in the foreground has; in the background, shells have SIGINT ignored."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+def test_second_press_raises(usual_handler: None) -> None:
     with catch_interrupt() as is_interrupted:
         assert not is_interrupted()
         os.kill(os.getpid(), signal.SIGINT)
