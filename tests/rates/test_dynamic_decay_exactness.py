@@ -76,8 +76,8 @@ def mean_snr(k: int, a: list[int], b: list[int], c: list[int]) -> Fraction | flo
 def snr_error(window: Iterates, unit: float) -> float:
     """How far rounding may move the mean SNR of a window, `unit` being the unit roundoff (half of eps).
 
-    Allowed is what stays however long the window is: each sum off by 8 units of the sum of its terms'
-    sizes (one rounding for the shift, two for products, two of a compensated sum, with room to spare), and
+    Allowed in single precision is what stays however long the window is: each sum off by 8 units of the sum
+    of its terms' sizes (one rounding for the shift, two for products, two of a compensated sum, with room to spare), and
     as much for each operation of the formula.
     """
     shifted = window.astype(np.longdouble) - window[0]
@@ -95,7 +95,8 @@ def snr_error(window: Iterates, unit: float) -> float:
         value[moved] for value in (size, squares, weighted_size, covariation, signal, noise)
     )
 
-    rounding = 8 * unit
+    # Sums in double precision are plain: each of their additions may round once more.
+    rounding = (8 if window.dtype == np.float32 else 8 + len(window)) * unit
     variation_error = rounding * (squares + 3 * size**2 / (k + 1))
     covariation_error = 2 * rounding * (weighted_size + k / 2 * size)
     signal_error = (2 * np.abs(covariation) + covariation_error) * covariation_error / spread
