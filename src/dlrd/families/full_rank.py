@@ -1,12 +1,12 @@
 """A normal with any covariance."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.families._checks import check_dim, check_shape, check_vector, float_array, is_concrete
+from dlrd.families._noise import standard_noise
 
 
 class FullRankNormal(eqx.Module):
@@ -52,7 +52,7 @@ class FullRankNormal(eqx.Module):
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
     ) -> Float[Array, "*sample_shape dim"]:
         """Independent draws, z = μ + L ε."""
-        noise = jax.random.normal(key, (*sample_shape, *self.loc.shape), self.loc.dtype)
+        noise = standard_noise(key, (*sample_shape, *self.loc.shape), self.loc.dtype)
         return self.loc + noise @ self.scale_tril.T
 
     def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.families._checks import check_dim, check_shape, check_vector, float_array
+from dlrd.families._noise import standard_noise
 
 
 class MeanFieldNormal(eqx.Module):
@@ -45,7 +46,7 @@ class MeanFieldNormal(eqx.Module):
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
     ) -> Float[Array, "*sample_shape dim"]:
         """Independent draws, z = μ + σ ε."""
-        noise = jax.random.normal(key, (*sample_shape, *self.loc.shape), self.loc.dtype)
+        noise = standard_noise(key, (*sample_shape, *self.loc.shape), self.loc.dtype)
         return self.loc + self.std * noise
 
     def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:

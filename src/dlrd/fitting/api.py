@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,6 +92,7 @@ def fit(
         family,
         keys=jnp.expand_dims(inputs.as_key(key), 0),
         learning_rates=None,
+        num_rates=1,
         optimizer=optimizer,
         max_decays=max_decays,
         steps=steps,
@@ -141,7 +141,7 @@ def fit_many(
     each_key = inputs.as_keys(keys)
     if learning_rates is None:
         inputs.check_optimizer(optimizer)
-        run_keys, run_rates = each_key, None
+        run_keys, run_rates, num_rates = each_key, None, 1
     else:
         rates = inputs.as_learning_rates(learning_rates)
         if isinstance(optimizer, optax.GradientTransformation) or not callable(optimizer):
@@ -149,14 +149,15 @@ def fit_many(
                 "optimizer must be a function of the learning rate where learning_rates are given, as "
                 "lambda rate: optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(rate))"
             )
-        pairs = list(itertools.product(range(len(rates)), range(len(each_key))))
-        run_rates = rates[jnp.asarray([rate for rate, _ in pairs])]
-        run_keys = each_key[jnp.asarray([key for _, key in pairs])]
+        num_rates = len(rates)
+        run_rates = jnp.repeat(rates, len(each_key))
+        run_keys = jnp.tile(each_key, num_rates)
     return _fit_runs(
         log_density,
         family,
         keys=run_keys,
         learning_rates=run_rates,
+        num_rates=num_rates,
         optimizer=optimizer,
         max_decays=None,
         steps=steps,
@@ -173,6 +174,7 @@ def _fit_runs(
     *,
     keys: Key[Array, " run"],
     learning_rates: Float[Array, " run"] | None,
+    num_rates: int,
     optimizer: OptimizerOrFactory,
     max_decays: int | None,
     steps: int,
@@ -211,7 +213,7 @@ def _fit_runs(
             observers.append(stack.enter_context(bar))
         if saved is not None:
             observers.append(saved.observer(recorders))
-        state = run(method, rest, state, steps, observers)
+        state = run(method, rest, state, steps, observers, num_rates)
     if saved is not None:
         saved.write(state, recorders)
     seconds = time.perf_counter() - started

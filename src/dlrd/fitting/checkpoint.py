@@ -105,7 +105,12 @@ def _digest(method: Method, rest: Family, initial: State) -> str:
     """A fingerprint of everything that a fit computes: the traced step, its constants and the start."""
     one = jax.tree.map(lambda leaf: leaf[0], initial)
     dynamic, static = eqx.partition((rest, one), eqx.is_array)
-    traced = jax.make_jaxpr(lambda dynamic: advance(method, *eqx.combine(dynamic, static)))(dynamic)
+
+    def step(dynamic: Any) -> Any:
+        rest, state = eqx.combine(dynamic, static)
+        return advance(method, rest, state, state.key)
+
+    traced = jax.make_jaxpr(step)(dynamic)
     text = re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr))  # addresses differ from process to process
     digest = hashlib.sha256(text.encode())
     for array in [*traced.consts, *jax.tree.leaves((dynamic, initial))]:

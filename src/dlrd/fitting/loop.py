@@ -39,7 +39,9 @@ class Observer(Protocol):
     def __call__(self, state: State, rows: Rows) -> None: ...
 
 
-def run(method: Method, rest: Family, state: State, num_steps: int, observers: list[Observer]) -> State:
+def run(
+    method: Method, rest: Family, state: State, num_steps: int, observers: list[Observer], num_rates: int = 1
+) -> State:
     """Advances all runs of `state` until each has ended or done `num_steps` steps; Ctrl-C ends them early.
 
     The length of the chunks follows the clock; what they compute does not depend on it.
@@ -50,12 +52,13 @@ def run(method: Method, rest: Family, state: State, num_steps: int, observers: l
         state: arrays with a leading axis, one entry a run.
         num_steps: the whole budget, steps done earlier included.
         observers: called after each chunk.
+        num_rates: how often the keys repeat: each key is run with so many learning rates.
 
     Returns:
         The state at the end, each run with its outcome.
     """
     capacity = max(MAX_ROWS // len(state.step), 64)
-    chunk_fn = _compiled_chunk(method, capacity)
+    chunk_fn = _compiled_chunk(method, capacity, num_rates)
     length = 1  # the first chunk compiles, and finds a bad start
     with catch_interrupt() as is_interrupted:
         while not is_interrupted():
@@ -79,7 +82,7 @@ def run(method: Method, rest: Family, state: State, num_steps: int, observers: l
 
 @functools.lru_cache(maxsize=8)
 def _compiled_chunk(
-    method: Method, capacity: int
+    method: Method, capacity: int, num_rates: int
 ) -> Callable[[Family, State, Int[Array, ""]], tuple[State, Float[Array, "step run field"]]]:
     """A program for chunks of up to `capacity` steps, compiled at most once for each shape of the state.
 
@@ -88,28 +91,40 @@ def _compiled_chunk(
 
     @eqx.filter_jit
     def chunk(rest: Family, state: State, length: Int[Array, ""]) -> tuple[State, Float[Array, "..."]]:
-        step_fn = functools.partial(advance, method, rest)
-        # One run is not batched: many operations are slower with a batch axis, even of length one.
-        is_single = len(state.step) == 1
-        if is_single:
-            state = jax.tree.map(lambda leaf: leaf[0], state)
-        else:
-            step_fn = jax.vmap(step_fn)
+        num_keys = len(state.step) // num_rates
+        keys = state.key[:num_keys] if num_keys > 1 else state.key[0]
+        key_fn, step_fn = jax.random.fold_in, functools.partial(advance, method, rest)
+        # Runs of one key share its draws. An axis of length one is left out: it would slow many operations.
+        if num_rates > 1:
+            step_fn = jax.vmap(step_fn, in_axes=(0, None))
+        if num_keys > 1:
+            key_fn, step_fn = jax.vmap(key_fn, in_axes=(0, None)), jax.vmap(step_fn)
+        grid = tuple(size for size in (num_keys, num_rates) if size > 1)
+
+        def to_grid(leaf: Array) -> Array:
+            by_rate = leaf.reshape(num_rates, num_keys, *leaf.shape[1:])
+            return jnp.swapaxes(by_rate, 0, 1).reshape(*grid, *leaf.shape[1:])
+
+        def from_grid(leaf: Array) -> Array:
+            rest_shape = leaf.shape[len(grid) :]
+            by_rate = jnp.swapaxes(leaf.reshape(num_keys, num_rates, *rest_shape), 0, 1)
+            return by_rate.reshape(num_rates * num_keys, *rest_shape)
 
         def body(carry: tuple[Array, State, Array]) -> tuple[Array, State, Array]:
             index, state, table = carry
-            state, record = step_fn(state)
+            state, record = step_fn(state, key_fn(keys, first_step + index))
             return index + 1, state, table.at[index].set(jnp.stack(record, axis=-1))
 
         def has_more(carry: tuple[Array, State, Array]) -> Array:
             index, state, _ = carry
             return (index < length) & jnp.any(state.outcome == Outcome.RUNNING.value)
 
-        table = jnp.zeros((capacity, *state.step.shape, len(Record._fields)), dtype=float)
+        is_running = state.outcome == Outcome.RUNNING.value
+        first_step = jnp.max(state.step, initial=0, where=is_running)  # the same for all that run
+        state = jax.tree.map(to_grid, state)
+        table = jnp.zeros((capacity, *grid, len(Record._fields)), dtype=float)
         _, state, table = jax.lax.while_loop(has_more, body, (jnp.zeros_like(length), state, table))
-        if is_single:
-            state, table = jax.tree.map(lambda leaf: leaf[None], state), table[:, None]
-        return state, table
+        return jax.tree.map(from_grid, state), jax.vmap(from_grid)(table)
 
     return chunk
 

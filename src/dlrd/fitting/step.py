@@ -62,17 +62,16 @@ def initial_state(
     )
 
 
-def advance(method: Method, rest: Family, state: State) -> tuple[State, Record]:
-    """One step of stochastic variational inference.
+def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> tuple[State, Record]:
+    """One step of stochastic variational inference, with the draws of `key`.
 
-    The draws depend on the run's key and the step alone, so neither the size of a chunk nor a resume changes
-    them. A run that has ended stays as it is. So do the parameters when a step fails, so that the state holds
+    A run that has ended stays as it is. So do the parameters when a step fails, so that the state holds
     the last good ones.
     """
     estimate = method.estimator(
         method.log_density,
         eqx.combine(state.trainable, rest),
-        jax.random.fold_in(state.key, state.step),
+        key,
         method.num_draws,
     )
     elbo = jnp.mean(estimate.elbo_terms)
