@@ -2,12 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow bench docs format clean
+.PHONY: demo reproduce test test-slow bench chromium docs format clean
 
 demo: .venv/ready
 	$(BIN)/python examples/breast_cancer.py
 
-test: .venv/ready
+reproduce: .venv/ready
+	$(BIN)/dlrd reproduce
+
+test: .venv/ready chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
@@ -29,6 +32,12 @@ format: .venv/ready
 
 clean:
 	rm -rf .venv site .pytest_cache .ruff_cache .hypothesis
+
+# The tests look at the pages in a real browser.
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+		|| { apt-get update -qq && apt-get install -qq -y chromium >/dev/null; } \
+		|| { echo "make test needs Chromium: install it with your system's package manager"; exit 1; }
 
 .venv/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dlrd needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=python3.11")'

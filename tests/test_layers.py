@@ -16,9 +16,9 @@ MAY_IMPORT = {
     "fitting": {"families", "gradients", "rates", "plots", "report"},  # the last two inside methods of Fit
     "plots": {"families", "fitting"},
     "report": {"families", "fitting", "plots"},
-    "paper": {"families", "gradients"},
+    "paper": {"families", "gradients", "rates", "divergence", "fitting", "plots"},
     "bench": {"fitting", "paper"},
-    "cli": {"bench"},
+    "cli": {"bench", "paper"},
 }
 
 

@@ -12,8 +12,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy import stats
 
-from dlrd import FullRankNormal, MeanFieldNormal
-from dlrd.families import Factorized, Family
+from dlrd import FullRankNormal, MeanFieldNormal, Mixture
+from dlrd.families import Factorized, Family, Stratified
 
 DIM = 2
 
@@ -24,6 +24,10 @@ def mean_field():
 
 def full_rank():
     return FullRankNormal([0.5, -1.0], [[0.8, 0.0], [-0.9, -0.5]])
+
+
+def mixture():
+    return Mixture([full_rank(), FullRankNormal([-1.5, 1.0], [[1.2, 0.0], [0.3, 0.7]])], [0.2, -0.3])
 
 
 def flowjax_normal():
@@ -50,7 +54,7 @@ def made(make, dtype):
 
 
 @pytest.fixture(
-    params=[mean_field, full_rank, flowjax_normal, flowjax_flow],
+    params=[mean_field, full_rank, mixture, flowjax_normal, flowjax_flow],
     ids=lambda make: make.__name__,
     scope="module",  # keeps the tests of one family together
 )
@@ -91,6 +95,7 @@ def test_meets_the_protocol(make):
     family = make()
     assert isinstance(family, Family)
     assert isinstance(family, Factorized) == isinstance(family, MeanFieldNormal)
+    assert isinstance(family, Stratified) == isinstance(family, Mixture)
 
 
 @pytest.mark.parametrize("sample_shape", [(), (3,), (2, 3)])

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from dlrd import FullRankNormal, MeanFieldNormal, reparameterized, score_function, sticking_the_landing
+from dlrd import (
+    FullRankNormal,
+    MeanFieldNormal,
+    Mixture,
+    reparameterized,
+    score_function,
+    sticking_the_landing,
+)
 
 DIM = 3
 NUM_ESTIMATES = 20_000
@@ -31,6 +38,10 @@ def mean_field():
 
 def full_rank():
     return FullRankNormal(LOC, CHOLESKY)
+
+
+def mixture():
+    return Mixture([full_rank(), FullRankNormal(-LOC, CHOLESKY)])
 
 
 def flowjax_normal():
@@ -138,7 +149,7 @@ def test_the_papers_optimum_has_no_gradient():
     np.testing.assert_allclose(elbo, expected + entropy, rtol=1e-14)
 
 
-@pytest.mark.parametrize("make", [mean_field, full_rank, flowjax_normal])
+@pytest.mark.parametrize("make", [mean_field, full_rank, mixture, flowjax_normal])
 def test_the_gradient_is_shaped_and_typed_as_the_family(estimator, make, precision):
     family = make()
     estimate = eqx.filter_eval_shape(estimator, target(1.0), family, jax.random.key(0), 5)

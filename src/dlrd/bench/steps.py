@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 
-from dlrd.bench import fit_cost, rule_cost, start_cost
+from dlrd.bench import field_cost, fit_cost, rule_cost, start_cost
 from dlrd.bench.timing import Row
 
 
@@ -49,5 +49,6 @@ def _rows() -> Iterator[Row]:
     yield rule_cost.small_problem()
     yield from rule_cost.many_parameters()
     yield from fit_cost.against_peers()
+    yield from field_cost.field_gradients()
     yield fit_cost.many_runs()
     yield from start_cost.imports()

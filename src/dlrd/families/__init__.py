@@ -2,6 +2,7 @@
 
 from dlrd.families.full_rank import FullRankNormal
 from dlrd.families.mean_field import MeanFieldNormal
-from dlrd.families.protocol import Factorized, Family
+from dlrd.families.mixture import Mixture
+from dlrd.families.protocol import Factorized, Family, Stratified
 
-__all__ = ["Factorized", "Family", "FullRankNormal", "MeanFieldNormal"]
+__all__ = ["Factorized", "Family", "FullRankNormal", "MeanFieldNormal", "Mixture", "Stratified"]

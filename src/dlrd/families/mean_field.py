@@ -1,7 +1,6 @@
 """Independent normals."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
@@ -19,7 +18,7 @@ class MeanFieldNormal(eqx.Module):
         log_scale: log σ, a vector of the same length.
 
     Example:
-        >>> import dlrd
+        >>> import dlrd, jax
         >>> q = dlrd.MeanFieldNormal.standard(3)
         >>> q.sample(jax.random.key(0), (5,)).shape
         (5, 3)

@@ -28,3 +28,23 @@ class Factorized(Protocol):
     def log_prob_factors(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
         """The log density of each coordinate; their sum is `log_prob`."""
         ...
+
+
+@runtime_checkable
+class Stratified(Protocol):
+    """A family that is a weighted sum of components, each of which can be drawn from by itself.
+
+    `sample` then chooses among the components, and no gradient of the weights goes through a choice. The
+    reparameterised gradients take draws of every component, weighted.
+    """
+
+    @property
+    def weights(self) -> Float[Array, " num_components"]:
+        """The probability of each component."""
+        ...
+
+    def sample_strata(
+        self, key: Key[Array, ""], num_draws: int
+    ) -> Float[Array, "num_draws num_components dim"]:
+        """Independent draws of each component, differentiable in its arrays."""
+        ...

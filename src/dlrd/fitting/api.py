@@ -3,13 +3,14 @@
 import contextlib
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float, Key
 
@@ -18,6 +19,7 @@ from dlrd.fitting import inputs
 from dlrd.fitting.checkpoint import Checkpoint
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.loop import Observer, Rows, run
+from dlrd.fitting.monitor import Monitor, MonitorFn, log_spaced
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.progress import progress_bar
 from dlrd.fitting.result import Fit
@@ -41,7 +43,9 @@ def fit(
     num_draws: int = 8,
     gradient: Estimator = sticking_the_landing,
     checkpoint: str | Path | None = None,
-    progress: bool = True,
+    monitor: MonitorFn | None = None,
+    monitor_steps: Sequence[int] | np.ndarray | None = None,
+    progress: bool | Callable[[int], None] = True,
 ) -> Fit:
     r"""Fits a variational family to a log density by stochastic variational inference.
 
@@ -64,7 +68,10 @@ def fit(
         gradient: the estimator: `dlrd.sticking_the_landing`, `dlrd.reparameterized` or `dlrd.score_function`.
         checkpoint: a folder to write the state to, about once a second. The same call with the same folder
             goes on from there and ends like one that was never interrupted, bit for bit.
-        progress: whether to show a progress bar.
+        monitor: a function of the family that gives named arrays, as `lambda q: {"mean": q.mean}`; what it
+            gives is in `Fit.monitored`.
+        monitor_steps: after which steps; about 1000, evenly spaced on a logarithmic axis, if not given.
+        progress: whether to show a progress bar, or a function that is told the steps done, now and then.
 
     Returns:
         The fit: `family`, `history`, `outcome`, and methods to sample, summarise, plot and save it.
@@ -99,6 +106,8 @@ def fit(
         num_draws=num_draws,
         gradient=gradient,
         checkpoint=checkpoint,
+        monitor=monitor,
+        monitor_steps=monitor_steps,
         progress=progress,
     )
     return result
@@ -115,15 +124,19 @@ def fit_many(
     num_draws: int = 8,
     gradient: Estimator = sticking_the_landing,
     checkpoint: str | Path | None = None,
-    progress: bool = True,
+    monitor: MonitorFn | None = None,
+    monitor_steps: Sequence[int] | np.ndarray | None = None,
+    progress: bool | Callable[[int], None] = True,
 ) -> list[Fit]:
     """Fits one model many times, with different keys and learning rates, in one compiled program.
 
     Args:
-        log_density, family, steps, num_draws, gradient, checkpoint, progress: as for `dlrd.fit`.
+        log_density, family, steps, num_draws, gradient, checkpoint, monitor, monitor_steps, progress: as for
+            `dlrd.fit`.
         keys: seeds or keys, one run each.
         optimizer: an optax transformation; or, with `learning_rates`, a function from a rate to one.
-        learning_rates: each is run with each key.
+        learning_rates: each is run with each key. Numbers; or an array with rows of several numbers, which
+            `optimizer` then gets, for settings besides the rate.
 
     Returns:
         One fit a run, in the order of `itertools.product(learning_rates, keys)`. Their `seconds` are those of
@@ -150,7 +163,7 @@ def fit_many(
                 "lambda rate: optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(rate))"
             )
         num_rates = len(rates)
-        run_rates = jnp.repeat(rates, len(each_key))
+        run_rates = jnp.repeat(rates, len(each_key), axis=0)
         run_keys = jnp.tile(each_key, num_rates)
     return _fit_runs(
         log_density,
@@ -164,6 +177,8 @@ def fit_many(
         num_draws=num_draws,
         gradient=gradient,
         checkpoint=checkpoint,
+        monitor=monitor,
+        monitor_steps=monitor_steps,
         progress=progress,
     )
 
@@ -181,7 +196,9 @@ def _fit_runs(
     num_draws: int,
     gradient: Estimator,
     checkpoint: str | Path | None,
-    progress: bool,
+    monitor: MonitorFn | None,
+    monitor_steps: Sequence[int] | np.ndarray | None,
+    progress: bool | Callable[[int], None],
 ) -> list[Fit]:
     started = time.perf_counter()
     inputs.check_count("steps", steps)
@@ -192,9 +209,13 @@ def _fit_runs(
     _, rest = split(family)
     state = jax.vmap(lambda key, rate: initial_state(method, family, key, rate))(keys, learning_rates)
     recorders = [Recorder.for_budget(steps) for _ in keys]
+    watched = None
+    if monitor is not None:
+        inputs.check_monitor(monitor, family)
+        watched = Monitor(monitor, rest, log_spaced(steps) if monitor_steps is None else monitor_steps)
     saved = None
     if checkpoint is not None:
-        saved = Checkpoint(Path(checkpoint), method, rest, state)
+        saved = Checkpoint(Path(checkpoint), method, rest, state, watched)
         state, recorders = saved.restore() or (state, recorders)
 
     def record(state: State, rows: Rows) -> None:
@@ -207,16 +228,22 @@ def _fit_runs(
             inputs.raise_bad_start(log_density, family, keys[jnp.argmax(has_failed)], num_draws)
 
     observers: list[Observer] = [check_start, record]
+    if watched is not None:
+        observers.append(watched)
     with contextlib.ExitStack() as stack:
-        if progress:
+        if callable(progress):
+            observers.append(lambda state, rows: progress(int(jnp.max(state.step))))
+        elif progress:
             bar = progress_bar(steps, len(recorders), int(jnp.max(state.step)))
             observers.append(stack.enter_context(bar))
         if saved is not None:
             observers.append(saved.observer(recorders))
-        state = run(method, rest, state, steps, observers, num_rates)
+        stops = None if watched is None else watched.steps
+        state = run(method, rest, state, steps, observers, num_rates, stops)
     if saved is not None:
         saved.write(state, recorders)
     seconds = time.perf_counter() - started
+    monitored = {} if watched is None else watched.stacked()
     return [
         Fit(
             family=eqx.combine(jax.tree.map(lambda leaf, i=i: leaf[i], state.trainable), rest),
@@ -225,6 +252,7 @@ def _fit_runs(
             num_steps=int(state.step[i]),
             num_draws=num_draws,
             seconds=seconds,
+            monitored={name: values[i] for name, values in monitored.items()} if watched else None,
         )
         for i, recorder in enumerate(recorders)
     ]

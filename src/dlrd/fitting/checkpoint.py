@@ -15,6 +15,7 @@ from dlrd.families import Family
 from dlrd.fitting import archive
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.loop import Observer, Rows
+from dlrd.fitting.monitor import Monitor
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.step import Method, State, advance
 
@@ -26,11 +27,14 @@ SECONDS_BETWEEN = 1.0
 class Checkpoint:
     """The checkpoint of one fit in a folder: what it is a checkpoint of, and how to write and read it."""
 
-    def __init__(self, folder: Path, method: Method, rest: Family, initial: State):
+    def __init__(
+        self, folder: Path, method: Method, rest: Family, initial: State, monitor: Monitor | None = None
+    ):
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"checkpoint must name a folder, got the file {folder}")
         self.path = folder / FILE_NAME
         self.initial = initial
+        self.monitor = monitor
         self.digest = _digest(method, rest, initial)
         self._written_at = time.monotonic()
 
@@ -59,6 +63,11 @@ class Checkpoint:
             )
             for i, recorder in enumerate(data["recorders"])
         ]
+        if self.monitor is not None:
+            prefix = "monitor."
+            self.monitor.restore(
+                {name.removeprefix(prefix): rows for name, rows in arrays.items() if name.startswith(prefix)}
+            )
         return state._replace(outcome=outcome), recorders
 
     def write(self, state: State, recorders: list[Recorder]) -> None:
@@ -75,6 +84,8 @@ class Checkpoint:
                     "decays": recorder.decays,
                 }
             )
+        if self.monitor is not None:
+            arrays |= {f"monitor.{name}": rows for name, rows in self.monitor.stacked().items()}
         archive.write(self.path, arrays, data)
         self._written_at = time.monotonic()
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,14 +37,26 @@ def as_keys(keys: Any) -> Key[Array, " run"]:
     return jnp.stack(each)
 
 
-def as_learning_rates(values: Any) -> Float[Array, " rate"]:
+def as_learning_rates(values: Any) -> Float[Array, "rate ..."]:
     rates = np.asarray(values, dtype=float)
-    if rates.ndim != 1 or rates.size == 0:
+    if rates.ndim not in (1, 2) or rates.size == 0:
         raise ValueError(f"learning_rates must be a sequence of numbers, got {_shown(values)}")
-    if not np.all((rates > 0) & np.isfinite(rates)):
+    if rates.ndim == 1 and not np.all((rates > 0) & np.isfinite(rates)):
         bad = rates[~((rates > 0) & np.isfinite(rates))][0]
         raise ValueError(f"learning_rates must be positive numbers, got {bad:g} among them")
     return jnp.asarray(rates, dtype=float)
+
+
+def check_monitor(monitor: Any, family: Family) -> None:
+    """Checks that the function gives named arrays."""
+    if not callable(monitor):
+        raise TypeError(f"monitor must be a function of the family, got {_shown(monitor)}")
+    given = eqx.filter_eval_shape(monitor, family)
+    if not isinstance(given, dict) or "step" in given:
+        raise TypeError(
+            'monitor must return a dict of arrays, none of them named "step", as lambda q: {"mean": q.mean}; '
+            f"got {_shown(given)}"
+        )
 
 
 def check_count(name: str, value: Any) -> None:

@@ -40,7 +40,13 @@ class Observer(Protocol):
 
 
 def run(
-    method: Method, rest: Family, state: State, num_steps: int, observers: list[Observer], num_rates: int = 1
+    method: Method,
+    rest: Family,
+    state: State,
+    num_steps: int,
+    observers: list[Observer],
+    num_rates: int = 1,
+    stops: Int[np.ndarray, " stop"] | None = None,
 ) -> State:
     """Advances all runs of `state` until each has ended or done `num_steps` steps; Ctrl-C ends them early.
 
@@ -53,6 +59,7 @@ def run(
         num_steps: the whole budget, steps done earlier included.
         observers: called after each chunk.
         num_rates: how often the keys repeat: each key is run with so many learning rates.
+        stops: steps, in order, after which a chunk has to end.
 
     Returns:
         The state at the end, each run with its outcome.
@@ -69,6 +76,8 @@ def run(
             left = num_steps - done[is_running].max()
             if left <= 0:
                 return _ended(state, Outcome.BUDGET)
+            if stops is not None:
+                left = min([left, *(stops - num_steps + left)[stops > num_steps - left][:1]])
             length = int(min(length, left, capacity))
             started = time.perf_counter()
             state, table = jax.block_until_ready(chunk_fn(rest, state, jnp.asarray(length, jnp.int32)))

@@ -35,6 +35,7 @@ class Fit:
     num_steps: int  # steps done
     num_draws: int  # draws a step
     seconds: float  # wall time of the call, compilation included
+    monitored: dict[str, np.ndarray] | None = None  # what `monitor` gave, after the steps under "step"
 
     def __repr__(self) -> str:
         return (
@@ -106,6 +107,7 @@ class Fit:
         leaves = [leaf for leaf in jax.tree.leaves(self.family) if eqx.is_array(leaf)]
         arrays = {f"family.{i}": to_numpy(leaf) for i, leaf in enumerate(leaves)}
         arrays |= {f"history.{name}": column for name, column in asdict(self.history).items()}
+        arrays |= {f"monitored.{name}": values for name, values in (self.monitored or {}).items()}
         data = {
             "format": _FORMAT,
             "family": type(self.family).__name__,
@@ -177,4 +179,10 @@ def load(path: str | Path, family: Family | None = None) -> Fit:
         num_steps=data["num_steps"],
         num_draws=data["num_draws"],
         seconds=data["seconds"],
+        monitored={
+            name.removeprefix("monitored."): values
+            for name, values in arrays.items()
+            if name.startswith("monitored.")
+        }
+        or None,
     )

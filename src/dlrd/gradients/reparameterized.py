@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Family
+from dlrd.families import Family, Stratified
 from dlrd.gradients.estimate import Estimate, LogDensity, frozen, split
 
 
@@ -13,6 +13,9 @@ def reparameterized(log_density: LogDensity, family: Family, key: Key[Array, ""]
     r"""The plain reparameterised gradient.
 
     $$\frac1S \sum_s ∇_λ \left[\log p(z(ε_s, λ)) - \log q_λ(z(ε_s, λ))\right]$$
+
+    The weights of a `dlrd.Mixture` have no path through a draw. There draw $s$ is one of every component $k$,
+    and in the brackets stands $\sum_k w_k \left[\log p(z_{sk}) - \log q_λ(z_{sk})\right]$.
 
     Args:
         log_density: one draw to the unnormalised log density, differentiable.
@@ -41,7 +44,8 @@ def sticking_the_landing(
     $$\frac1S \sum_s ∇_z \left[\log p(z_s) - \log q_λ(z_s)\right] ∇_λ z(ε_s, λ)$$
 
     The term left out has mean zero. Where the family contains the posterior, what remains has no noise at all
-    at the optimum.
+    at the optimum. For a `dlrd.Mixture` the terms are those of `dlrd.reparameterized`, and the gradient of
+    their weights $w_k$ remains.
 
     Args:
         log_density: one draw to the unnormalised log density, differentiable.
@@ -73,9 +77,15 @@ def _path_gradient(
 
     def elbo(trainable: Family) -> tuple[Float[Array, ""], Float[Array, " num_draws"]]:
         q = eqx.combine(trainable, rest)
-        draws = q.sample(key, (num_draws,))
+        is_stratified = isinstance(q, Stratified)
+        draws = q.sample_strata(key, num_draws) if is_stratified else q.sample(key, (num_draws,))
         evaluated = frozen(q) if is_score_removed else q
-        terms = jax.vmap(log_density)(draws) - evaluated.log_prob(draws)
+        if is_stratified:
+            strata = jax.vmap(jax.vmap(log_density))(draws) - evaluated.log_prob(draws)
+            # The weights here are never frozen: the score is the gradient of log q's own parameters alone.
+            terms = jnp.sum(q.weights * strata, axis=1)
+        else:
+            terms = jax.vmap(log_density)(draws) - evaluated.log_prob(draws)
         return jnp.mean(terms), terms
 
     gradient, terms = jax.grad(elbo, has_aux=True)(trainable)

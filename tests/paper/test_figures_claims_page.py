@@ -1,0 +1,202 @@
+"""Figures, claims and the page, from made-up results."""
+
+import dataclasses
+import html
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dlrd.cli import app
+from dlrd.paper import claims
+from dlrd.paper.experiments.batch import Results
+from dlrd.paper.experiments.spec import FIGURES, Batch
+from dlrd.paper.figures import draw
+from dlrd.paper.page import Facts, reproduction_page
+
+
+def made_up(batch: Batch) -> Results:
+    """Static runs fall to their rate, runs with DLRD go on to a hundredth of it; small rates take longer."""
+    step = np.unique(np.rint(np.geomspace(1, batch.steps, 60)).astype(int))
+    rng = np.random.default_rng(0)
+    error, rate, decays = [], [], []
+    for setting in batch.settings:
+        floor = setting.rate * (0.01 if setting.rule == "dlrd" else 1.0)
+        falling = 100 * np.exp(-step * np.sqrt(setting.rate) / 300)
+        error.append(falling + floor * np.exp(0.1 * rng.normal(size=(batch.num_seeds, len(step)))))
+        rate.append(np.broadcast_to(setting.rate, (batch.num_seeds, len(step))))
+        fires = setting.rule == "dlrd"
+        decays.append([[batch.steps // 100] if fires else [] for _ in range(batch.num_seeds)])
+    shape = np.array(error).shape
+    shown = None
+    if batch.problem == "synthetic":
+        shown = rng.normal(size=(*shape, 2, 3))
+    if batch.problem == "synthetic-1d":
+        shown = 0.1 * rng.normal(size=(*shape, 2))
+    snr = np.broadcast_to(1e3 / step, shape)
+    return Results(batch, step, np.array(error), np.array(rate), snr, shown, decays, seconds=1.0)
+
+
+def all_made_up() -> dict[str, Results]:
+    batches = {batch.name: batch for figure in FIGURES for batch in figure.batches}
+    return {name: made_up(batch) for name, batch in batches.items()}
+
+
+FOUND = all_made_up()
+FACTS = Facts("paper", "2026-01-01", {"jax": "1.0"}, "2 cores, x86_64", 1234.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with all figures and the page."""
+    folder = tmp_path_factory.mktemp("reproduction")
+    for figure in FIGURES:
+        draw(figure.name, {batch.name: FOUND[batch.name] for batch in figure.batches}, folder / "figures")
+    page = reproduction_page(list(FIGURES), FOUND, claims.evaluate(FOUND), FACTS, folder)
+    (folder / "index.html").write_text(page, encoding="utf-8")
+    return folder
+
+
+def test_all_figures_of_the_paper_are_there_as_picture_and_vector(folder):
+    paper = {
+        "1d_convergence",
+        "snr",
+        "quadnormal",
+        "quadnormal_loglin",
+        "quadnormal_sasa",
+        "quadnormal_sample_size",
+        "logistic",
+        "diffusion",
+    }
+    drawn = {path.stem for path in (folder / "figures").glob("*.png")}
+    assert paper < drawn
+    assert drawn == {path.stem for path in (folder / "figures").glob("*.pdf")}
+
+
+def verdicts(found):
+    return {claim.name: claim.holds for claim in claims.evaluate(found)}
+
+
+def test_claims_hold_where_the_results_say_so():
+    found = verdicts(FOUND)
+    assert found["dlrd-at-least-as-accurate: synthetic-adam-S2"]
+    assert found["static-1e-2-stalls: logistic-adam-S8"]
+    assert found["static-1e-4-is-slow: field-adam-S8"]
+    assert found["dlrd-beats-power-schedules: 0.01"]
+    assert found["sasa-never-fires"]
+    assert not found["sasa-plus-fires-early-at-1e-4"]  # the made-up SASA+ never does
+
+
+def changed(name, **fields):
+    return {**FOUND, name: dataclasses.replace(FOUND[name], **fields)}
+
+
+def test_a_worse_result_with_dlrd_fails_its_claim():
+    results = FOUND["synthetic-adam-S2"]
+    error = results.error.copy()
+    error[results.of(rule="dlrd", rate=1e-3)] *= 1e6
+    found = verdicts(changed("synthetic-adam-S2", error=error))
+    assert not found["dlrd-at-least-as-accurate: synthetic-adam-S2"]
+    assert not found["spread-over-rates-shrinks: synthetic-adam-S2"]
+    assert found["dlrd-at-least-as-accurate: synthetic-sgd-S2"]
+
+
+def test_a_sasa_that_fires_fails_its_claim():
+    results = FOUND["synthetic-sgd-S2-sasa"]
+    decays = [[[5_000]] * results.batch.num_seeds for _ in results.batch.settings]
+    assert not verdicts(changed("synthetic-sgd-S2-sasa", decays=decays))["sasa-never-fires"]
+
+
+def test_a_snr_that_stays_high_fails_its_claim():
+    results = FOUND["synthetic-adam-S2"]
+    found = verdicts(changed("synthetic-adam-S2", snr=np.full(results.error.shape, 10.0)))
+    assert not found["snr-below-1-when-oscillating"]
+
+
+def test_a_crossing_at_another_time_fails_its_claim():
+    results = FOUND["logistic-adam-S8"]
+    error = results.error.copy()
+    slow, fast = (results.of(rule="dlrd", rate=rate) for rate in (1e-3, 1e-2))
+    error[slow] = np.where(results.step > 3e5, 1e-5, 1.0)
+    error[fast] = 1e-3
+    assert verdicts(changed("logistic-adam-S8", error=error))["1e-3-overtakes-1e-2: logistic-adam-S8"]
+    error[slow] = np.where(results.step > 1e3, 1e-5, 1.0)
+    assert not verdicts(changed("logistic-adam-S8", error=error))["1e-3-overtakes-1e-2: logistic-adam-S8"]
+
+
+def test_claims_without_results_are_left_out():
+    assert verdicts({}) == {}
+    assert set(verdicts({"logistic-adam-S8": FOUND["logistic-adam-S8"]})) < set(verdicts(FOUND))
+
+
+def test_the_page_is_whole_in_itself(folder):
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    loaded = re.findall(r'(?:src|href)="([^"]{0,40})', page)
+    assert loaded
+    assert all(address.startswith(("data:image/png;base64,", "figures/")) for address in loaded)
+    assert "@import" not in page
+    assert "url(" not in page
+    for claim in claims.evaluate(FOUND):
+        assert html.escape(claim.measured) in page
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_fits_laptop_and_phone_in_a_real_browser(folder, tmp_path, width):
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    # A frame stands for the screen: browsers do not open windows as narrow as a phone.
+    frame = f"""<body style="margin:0"><iframe width="{width}" height="4000" style="border:0"
+        srcdoc="{html.escape(page, quote=True)}"></iframe><script>
+        addEventListener("load", () => {{
+            const inner = document.querySelector("iframe").contentDocument;
+            const broken = [...inner.images].filter(image => !image.naturalWidth).length;
+            document.body.dataset.found = JSON.stringify(
+                {{width: inner.documentElement.scrollWidth, images: inner.images.length, broken}});
+        }});</script></body>"""
+    outer = tmp_path / "frame.html"
+    outer.write_text(frame, encoding="utf-8")
+    dom = in_chromium(tmp_path, width, outer, "--dump-dom")
+    found = json.loads(html.unescape(re.search(r'data-found="([^"]+)"', dom)[1]))
+    assert found.pop("width") <= width  # nothing to scroll sideways
+    assert found == {"images": len(FIGURES), "broken": 0}
+    picture = tmp_path / f"page-{width}.png"
+    in_chromium(tmp_path, width, outer, f"--screenshot={picture}")
+    assert shown_colors(picture) > 100
+
+
+def in_chromium(folder, width, page, *options):
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    assert chromium, "these tests need Chromium: apt-get install chromium"
+    command = [
+        chromium,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        f"--user-data-dir={folder / 'profile'}",
+        f"--window-size={max(width, 800)},4000",
+        "--virtual-time-budget=10000",
+        *options,
+        page.as_uri(),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def shown_colors(picture: pathlib.Path) -> int:
+    from matplotlib.image import imread
+
+    pixels = imread(picture)
+    return len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0))
+
+
+def test_an_unknown_figure_is_refused_at_once():
+    result = CliRunner().invoke(app, ["reproduce", "quadnormals"])
+    assert result.exit_code == 2
+    assert "figure must be one of" in result.output
