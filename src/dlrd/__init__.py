@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlrd.divergence import jeffreys, kl
-    from dlrd.families import FullRankNormal, MeanFieldNormal, Mixture
+    from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture
     from dlrd.fitting import Fit, Outcome, fit, fit_many, load
     from dlrd.gradients import reparameterized, score_function, sticking_the_landing
     from dlrd.rates import dynamic_decay, power_decay, sasa, sasa_plus, stepwise_decay
@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Fit",
     "FullRankNormal",
+    "LowRankNormal",
     "MeanFieldNormal",
     "Mixture",
     "Outcome",
@@ -38,7 +39,7 @@ __all__ = [
 
 _ROOMS = {
     "divergence": ["jeffreys", "kl"],
-    "families": ["FullRankNormal", "MeanFieldNormal", "Mixture"],
+    "families": ["FullRankNormal", "LowRankNormal", "MeanFieldNormal", "Mixture"],
     "fitting": ["Fit", "Outcome", "fit", "fit_many", "load"],
     "gradients": ["reparameterized", "score_function", "sticking_the_landing"],
     "rates": ["dynamic_decay", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],

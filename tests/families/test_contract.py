@@ -12,7 +12,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy import stats
 
-from dlrd import FullRankNormal, MeanFieldNormal, Mixture
+from dlrd import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture
 from dlrd.families import Factorized, Family, Stratified
 
 DIM = 2
@@ -24,6 +24,10 @@ def mean_field():
 
 def full_rank():
     return FullRankNormal([0.5, -1.0], [[0.8, 0.0], [-0.9, -0.5]])
+
+
+def low_rank():
+    return LowRankNormal([0.5, -1.0], [-0.5, 0.4], [[0.7], [-0.6]])
 
 
 def mixture():
@@ -54,7 +58,7 @@ def made(make, dtype):
 
 
 @pytest.fixture(
-    params=[mean_field, full_rank, mixture, flowjax_normal, flowjax_flow],
+    params=[mean_field, full_rank, low_rank, mixture, flowjax_normal, flowjax_flow],
     ids=lambda make: make.__name__,
     scope="module",  # keeps the tests of one family together
 )

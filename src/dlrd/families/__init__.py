@@ -1,8 +1,17 @@
 """Variational families, one a file. Anything that meets `Family` can be fitted."""
 
 from dlrd.families.full_rank import FullRankNormal
+from dlrd.families.low_rank import LowRankNormal
 from dlrd.families.mean_field import MeanFieldNormal
 from dlrd.families.mixture import Mixture
 from dlrd.families.protocol import Factorized, Family, Stratified
 
-__all__ = ["Factorized", "Family", "FullRankNormal", "MeanFieldNormal", "Mixture", "Stratified"]
+__all__ = [
+    "Factorized",
+    "Family",
+    "FullRankNormal",
+    "LowRankNormal",
+    "MeanFieldNormal",
+    "Mixture",
+    "Stratified",
+]

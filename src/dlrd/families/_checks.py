@@ -22,9 +22,9 @@ def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must have shape {shape} to go with loc, got {array.shape}")
 
 
-def check_dim(dim: int) -> None:
+def check_dim(dim: int, name: str = "dim") -> None:
     if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
-        raise ValueError(f"dim must be a whole number of at least 1, got {dim!r}")
+        raise ValueError(f"{name} must be a whole number of at least 1, got {dim!r}")
 
 
 def is_concrete(array: Array) -> bool:

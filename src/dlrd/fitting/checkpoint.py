@@ -22,6 +22,8 @@ from dlrd.fitting.step import Method, State, advance
 FILE_NAME = "checkpoint.npz"
 SECONDS_BETWEEN = 1.0
 """A checkpoint is written when the latest one is older than this, and at the end."""
+MAX_SHARE = 0.03
+"""Of the time that may go into writing: large states on slow disks are written less often."""
 
 
 class Checkpoint:
@@ -37,6 +39,7 @@ class Checkpoint:
         self.monitor = monitor
         self.digest = _digest(method, rest, initial)
         self._written_at = time.monotonic()
+        self._pause = SECONDS_BETWEEN
 
     def restore(self) -> tuple[State, list[Recorder]] | None:
         """The state and the records of an earlier call that did not finish, or None if there was none."""
@@ -86,12 +89,14 @@ class Checkpoint:
             )
         if self.monitor is not None:
             arrays |= {f"monitor.{name}": rows for name, rows in self.monitor.stacked().items()}
+        started = time.monotonic()
         archive.write(self.path, arrays, data)
         self._written_at = time.monotonic()
+        self._pause = max(SECONDS_BETWEEN, (self._written_at - started) / MAX_SHARE)
 
     def observer(self, recorders: list[Recorder]) -> Observer:
         def observe(state: State, rows: Rows) -> None:
-            if time.monotonic() - self._written_at > SECONDS_BETWEEN:
+            if time.monotonic() - self._written_at > self._pause:
                 self.write(state, recorders)
 
         return observe

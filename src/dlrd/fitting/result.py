@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from dlrd.families import Family, FullRankNormal, MeanFieldNormal
+from dlrd.families import Family, FullRankNormal, LowRankNormal, MeanFieldNormal
 from dlrd.fitting import archive
 from dlrd.fitting.checkpoint import from_numpy, to_numpy
 from dlrd.fitting.history import History
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FORMAT = 1
-_SAVED_FAMILIES = {cls.__name__: cls for cls in (MeanFieldNormal, FullRankNormal)}
+_NORMALS = (MeanFieldNormal, FullRankNormal, LowRankNormal)
+_SAVED_FAMILIES = {cls.__name__: cls for cls in _NORMALS}
 _SUMMARY_DRAWS = 10_000
 
 
@@ -74,7 +75,7 @@ class Fit:
         Exact for the normal families; from 10,000 draws with a fixed key for all others.
         """
         sentence = self.outcome.sentence
-        if isinstance(self.family, (MeanFieldNormal, FullRankNormal)):
+        if isinstance(self.family, _NORMALS):
             return summarize_normal(np.asarray(self.family.mean), np.asarray(self.family.std), sentence)
         return summarize_draws(np.asarray(self.sample(0, _SUMMARY_DRAWS)), sentence)
 

@@ -122,7 +122,7 @@ def _solve(
 
 
 def _residuals(problem: Field, parameters: _Parameters, noise: Float[np.ndarray, "draw dim"]) -> _Residuals:
-    """E[h] and E[h (z − m)ᵀ] S⁻¹ with h = ∇ log p(z) + S⁻¹ (z − m), without noise if the posterior is normal."""
+    """E[h] and E[h (z − m)ᵀ] S⁻¹, h = ∇ log p(z) + S⁻¹ (z − m), without noise if the posterior is normal."""
     centered = noise @ parameters.cholesky.T
     total, product = np.zeros(noise.shape[1]), np.zeros(2 * noise.shape[1:])
     for block in np.array_split(centered, -(-len(centered) // 4096)):

@@ -1,0 +1,65 @@
+"""Puts a finished `dlrd reproduce` into the documentation: python docs/scripts/reproduction.py FOLDER"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from dlrd.paper.experiments.spec import FIGURES
+
+HERE = Path(__file__).resolve().parents[1] / "reproduction"
+PAGE = """# The paper, reproduced
+
+All figures of the paper from scratch and every claim that it makes in words, checked:
+`dlrd reproduce --scale {scale}` (it needs the extra `paper`), run on {date} in {minutes:.1f} minutes on
+{machine}; {versions}.
+Also as [one page](page.html) with settings and timings; the checks are [data](claims.json), too.
+`make reproduce` sets everything up and runs a quick version in a few minutes.
+
+## The claims
+
+{num_holding} of {num_claims} checks hold. All are medians over seeds (5 for the synthetic problem, 1 for the
+others); what is called final is the median over the last twentieth of the recorded points.
+
+| verdict | the paper says | measured |
+|---|---|---|
+{rows}
+
+## The figures
+
+{pictures}
+"""
+
+
+def main(folder: Path) -> None:
+    claims = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+    facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    (HERE / "figures").mkdir(parents=True, exist_ok=True)
+    for figure in FIGURES:
+        for suffix in ("png", "pdf"):
+            shutil.copy(folder / "figures" / f"{figure.name}.{suffix}", HERE / "figures")
+    for name in ("claims.json", "run.json"):
+        shutil.copy(folder / name, HERE)
+    shutil.copy(folder / "index.html", HERE / "page.html")
+    pictures = [f"### {figure.title}\n\n![{figure.title}](figures/{figure.name}.png)" for figure in FIGURES]
+    text = PAGE.format(
+        scale=facts["scale"],
+        date=facts["date"],
+        minutes=facts["wall_seconds"] / 60,
+        machine=facts["machine"],
+        versions=", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+        num_holding=sum(claim["holds"] for claim in claims),
+        num_claims=len(claims),
+        rows="\n".join(map(row, claims)),
+        pictures="\n\n".join(pictures),
+    )
+    (HERE / "index.md").write_text(text, encoding="utf-8")
+
+
+def row(claim: dict) -> str:
+    verdict = "holds" if claim["holds"] else "**does not hold**"
+    return f"| {verdict} | {claim['paper']} `{claim['name']}` | {claim['measured']} |"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

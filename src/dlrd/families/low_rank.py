@@ -1,0 +1,97 @@
+"""A normal whose covariance is diagonal plus low rank."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, ArrayLike, Float, Key
+
+from dlrd.families._checks import check_dim, check_shape, check_vector, float_array
+from dlrd.families._noise import standard_noise
+
+
+class LowRankNormal(eqx.Module):
+    r"""A normal distribution with covariance $\mathrm{diag}(σ^2) + F F^\top$, F of few columns.
+
+    Between mean-field and full rank: the strongest correlations of many parameters, at a cost and memory that
+    grow with dim · rank. Its parameters are λ = (μ, log σ, F).
+
+    Args:
+        loc: μ, a vector.
+        log_scale: log σ, a vector of the same length.
+        factor: F, a matrix of shape (dim, rank).
+
+    Example:
+        >>> import dlrd
+        >>> q = dlrd.LowRankNormal([0.0, 0.0], [0.0, 0.0], [[2.0], [2.0]])
+        >>> print(q.std**2, q.covariance[0, 1])
+        [5. 5.] 4.0
+    """
+
+    loc: Float[Array, " dim"]
+    log_scale: Float[Array, " dim"]
+    factor: Float[Array, "dim rank"]
+
+    def __init__(self, loc: ArrayLike, log_scale: ArrayLike, factor: ArrayLike):
+        self.loc = float_array("loc", loc)
+        self.log_scale = float_array("log_scale", log_scale)
+        self.factor = float_array("factor", factor)
+        check_vector("loc", self.loc)
+        check_shape("log_scale", self.log_scale, self.loc.shape)
+        if self.factor.ndim != 2 or len(self.factor) != len(self.loc) or not self.factor.shape[1]:
+            raise ValueError(
+                f"factor must have shape ({len(self.loc)}, rank), rank at least 1, got {self.factor.shape}"
+            )
+
+    @classmethod
+    def standard(cls, dim: int, rank: int = 10, key: int | Key[Array, ""] = 0) -> "LowRankNormal":
+        """Nearly N(0, I) in `dim` dimensions, in the default float type.
+
+        F starts from small random numbers: at zero its gradients would vanish, and equal columns stay equal.
+        """
+        check_dim(dim)
+        check_dim(rank, "rank")
+        typed = jax.random.key(key) if isinstance(key, int) else key
+        factor = 0.01 * jax.random.normal(typed, (dim, min(rank, dim)), dtype=float)
+        return cls(jnp.zeros(dim, dtype=float), jnp.zeros(dim, dtype=float), factor)
+
+    def sample(
+        self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
+    ) -> Float[Array, "*sample_shape dim"]:
+        """Independent draws, z = μ + σ ε + F η."""
+        dim, rank = self.factor.shape
+        noise = standard_noise(key, (*sample_shape, dim + rank), self.loc.dtype)
+        return self.loc + jnp.exp(self.log_scale) * noise[..., :dim] + noise[..., dim:] @ self.factor.T
+
+    def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+        r"""The log density at `x`; leading axes are batches.
+
+        By the lemmas of Woodbury and of the matrix determinant: with $G = F/σ$ and $C = I + G^\top G$, as small
+        as the rank, $w^\top Σ^{-1} w = ‖w/σ‖^2 - ‖C^{-1/2} G^\top w/σ‖^2$ and $|Σ| = |C| \prod σ^2$.
+        """
+        scaled = (self.factor * jnp.exp(-self.log_scale)[:, None]).astype(self.loc.dtype)
+        root = jnp.linalg.cholesky(jnp.eye(scaled.shape[1], dtype=scaled.dtype) + scaled.T @ scaled)
+        noise = ((x - self.loc) * jnp.exp(-self.log_scale)).reshape(-1, len(self.loc))
+        explained = solve_triangular(root, (noise @ scaled).T, lower=True)
+        square = jnp.sum(noise**2, axis=1) - jnp.sum(explained**2, axis=0)
+        log_det = jnp.sum(self.log_scale) + jnp.sum(jnp.log(jnp.diagonal(root)))
+        normalizer = log_det + 0.5 * len(self.loc) * jnp.log(2 * jnp.pi)
+        return (-0.5 * square - normalizer).reshape(x.shape[:-1])
+
+    @property
+    def mean(self) -> Float[Array, " dim"]:
+        return self.loc
+
+    @property
+    def std(self) -> Float[Array, " dim"]:
+        return jnp.sqrt(jnp.exp(2 * self.log_scale) + jnp.sum(self.factor**2, axis=1))
+
+    @property
+    def covariance(self) -> Float[Array, "dim dim"]:
+        """The whole matrix: for dimensions where that fits into memory."""
+        return jnp.diag(jnp.exp(2 * self.log_scale)) + self.factor @ self.factor.T
+
+    @property
+    def scale_tril(self) -> Float[Array, "dim dim"]:
+        """The lower triangular root of `covariance`, for `dlrd.kl` and `dlrd.jeffreys`."""
+        return jnp.linalg.cholesky(self.covariance)
