@@ -105,6 +105,20 @@ def test_the_accuracy_is_recorded_after_the_chosen_steps(tmp_path):
     np.testing.assert_allclose(rates, 1e-2 / np.sqrt(results.step), rtol=1e-12)
 
 
+def test_an_interrupted_batch_is_not_taken_for_finished(tmp_path):
+    batch = small("synthetic-1d-adam-S1", steps=3_000)
+
+    def interrupt(steps):
+        if 100 < steps < batch.steps:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_batch(batch, tmp_path, interrupt)
+    assert not list(tmp_path.glob("*.npz"))
+    whole = run_batch(batch, tmp_path / "whole", ignore)
+    np.testing.assert_array_equal(run_batch(batch, tmp_path, ignore).error, whole.error)
+
+
 SCRIPT = """
 import sys
 from pathlib import Path

@@ -140,7 +140,7 @@ def test_stochastic_field_reference_agrees(reduced: Reference) -> None:
 
 @pytest.mark.slow
 def test_stochastic_logistic_reference_agrees() -> None:
-    """From N(0, I), 20,000 steps at each of the rates 1e-2, 1e-3 and 1e-4."""
-    replicates = stochastic_logistic_reference(steps=60_000, interval=20_000, num_replicates=4)
+    """From N(0, I), 20,000 steps at each of the rates 1e-2, 1e-3 and 1e-4; half as many do not agree."""
+    replicates = stochastic_logistic_reference(steps=60_000, interval=20_000, num_replicates=6)
     difference, error = excess(replicates, logistic_reference())
     assert difference < error

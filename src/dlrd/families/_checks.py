@@ -1,5 +1,7 @@
 """Checks of the arrays that a normal family is made of."""
 
+from numbers import Integral
+
 import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike
@@ -23,7 +25,7 @@ def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
 
 
 def check_dim(dim: int, name: str = "dim") -> None:
-    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+    if isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {dim!r}")
 
 

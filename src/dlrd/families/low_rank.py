@@ -59,15 +59,22 @@ class LowRankNormal(eqx.Module):
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
     ) -> Float[Array, "*sample_shape dim"]:
         """Independent draws, z = μ + σ ε + F η."""
-        dim, rank = self.factor.shape
-        noise = standard_noise(key, (*sample_shape, dim + rank), self.loc.dtype)
-        return self.loc + jnp.exp(self.log_scale) * noise[..., :dim] + noise[..., dim:] @ self.factor.T
+        return self.from_noise(standard_noise(key, (*sample_shape, self.noise_size), self.loc.dtype))
+
+    @property
+    def noise_size(self) -> int:
+        return sum(self.factor.shape)
+
+    def from_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch dim"]:
+        """μ + σ ε + F η for the given ε and, behind it, η."""
+        own, shared = jnp.split(noise, [len(self.loc)], axis=-1)
+        return self.loc + jnp.exp(self.log_scale) * own + shared @ self.factor.T
 
     def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
         r"""The log density at `x`; leading axes are batches.
 
-        By the lemmas of Woodbury and of the matrix determinant: with $G = F/σ$ and $C = I + G^\top G$, as small
-        as the rank, $w^\top Σ^{-1} w = ‖w/σ‖^2 - ‖C^{-1/2} G^\top w/σ‖^2$ and $|Σ| = |C| \prod σ^2$.
+        With the small matrix $C = I + G^\top G$, $G = F/σ$, by the lemmas of Woodbury and of the determinant:
+        $w^\top Σ^{-1} w = ‖w/σ‖^2 - ‖C^{-1/2} G^\top w/σ‖^2$ and $|Σ| = |C| \prod σ^2$.
         """
         scaled = (self.factor * jnp.exp(-self.log_scale)[:, None]).astype(self.loc.dtype)
         root = jnp.linalg.cholesky(jnp.eye(scaled.shape[1], dtype=scaled.dtype) + scaled.T @ scaled)

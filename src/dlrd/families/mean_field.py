@@ -45,7 +45,14 @@ class MeanFieldNormal(eqx.Module):
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
     ) -> Float[Array, "*sample_shape dim"]:
         """Independent draws, z = μ + σ ε."""
-        noise = standard_noise(key, (*sample_shape, *self.loc.shape), self.loc.dtype)
+        return self.from_noise(standard_noise(key, (*sample_shape, self.noise_size), self.loc.dtype))
+
+    @property
+    def noise_size(self) -> int:
+        return len(self.loc)
+
+    def from_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        """μ + σ ε for the given ε."""
         return self.loc + self.std * noise
 
     def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:

@@ -31,6 +31,22 @@ class Factorized(Protocol):
 
 
 @runtime_checkable
+class FromNoise(Protocol):
+    """A family whose draws are a function of standard normal noise, which may come from elsewhere."""
+
+    @property
+    def noise_size(self) -> int:
+        """How many standard normals a draw takes."""
+        ...
+
+    def from_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch dim"]:
+        """The draws that this noise gives, differentiable in the family's arrays."""
+        ...
+
+    def log_prob(self, x: Array) -> Array: ...
+
+
+@runtime_checkable
 class Stratified(Protocol):
     """A family that is a weighted sum of components, each of which can be drawn from by itself.
 

@@ -5,7 +5,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.families import Family
 from dlrd.fitting import inputs
+from dlrd.fitting.average import value as tail_average
 from dlrd.fitting.checkpoint import Checkpoint
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.loop import Observer, Rows, run
@@ -23,7 +24,7 @@ from dlrd.fitting.monitor import Monitor, MonitorFn, log_spaced
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.progress import progress_bar
 from dlrd.fitting.result import Fit
-from dlrd.fitting.step import Method, OptimizerOrFactory, State, initial_state
+from dlrd.fitting.step import Draws, Method, OptimizerOrFactory, State, initial_state
 from dlrd.gradients import Estimator, LogDensity, sticking_the_landing
 from dlrd.gradients.estimate import split
 from dlrd.rates import dynamic_decay
@@ -42,6 +43,8 @@ def fit(
     steps: int | None = None,
     num_draws: int = 8,
     gradient: Estimator = sticking_the_landing,
+    draws: Draws = "independent",
+    average: Literal["tail"] | None = None,
     checkpoint: str | Path | None = None,
     monitor: MonitorFn | None = None,
     monitor_steps: Sequence[int] | np.ndarray | None = None,
@@ -66,6 +69,11 @@ def fit(
         steps: how many.
         num_draws: draws for each gradient, the paper's batch size S.
         gradient: the estimator: `dlrd.sticking_the_landing`, `dlrd.reparameterized` or `dlrd.score_function`.
+        draws: "sobol" takes the noise of all steps from one Sobol sequence, for the normal families and the
+            reparameterised gradients: over many steps more accurate, the more so the fewer the dimensions.
+            "sobol_pairs" adds each point's mirror image, which takes the noise of symmetric posteriors away.
+        average: "tail" gives the mean of the parameters over the last half to three quarters of the steps in
+            place of the last ones: less noise where they oscillate, and no use where they still travel.
         checkpoint: a folder to write the state to, about once a second. The same call with the same folder
             goes on from there and ends like one that was never interrupted, bit for bit.
         monitor: a function of the family that gives named arrays, as `lambda q: {"mean": q.mean}`; what it
@@ -105,6 +113,8 @@ def fit(
         steps=steps,
         num_draws=num_draws,
         gradient=gradient,
+        draws=draws,
+        average=average,
         checkpoint=checkpoint,
         monitor=monitor,
         monitor_steps=monitor_steps,
@@ -123,6 +133,8 @@ def fit_many(
     steps: int,
     num_draws: int = 8,
     gradient: Estimator = sticking_the_landing,
+    draws: Draws = "independent",
+    average: Literal["tail"] | None = None,
     checkpoint: str | Path | None = None,
     monitor: MonitorFn | None = None,
     monitor_steps: Sequence[int] | np.ndarray | None = None,
@@ -131,8 +143,8 @@ def fit_many(
     """Fits one model many times, with different keys and learning rates, in one compiled program.
 
     Args:
-        log_density, family, steps, num_draws, gradient, checkpoint, monitor, monitor_steps, progress: as for
-            `dlrd.fit`.
+        log_density, family, steps, num_draws, gradient, draws, average, checkpoint, monitor, monitor_steps,
+            progress: as for `dlrd.fit`.
         keys: seeds or keys, one run each.
         optimizer: an optax transformation; or, with `learning_rates`, a function from a rate to one.
         learning_rates: each is run with each key. Numbers; or an array with rows of several numbers, which
@@ -176,6 +188,8 @@ def fit_many(
         steps=steps,
         num_draws=num_draws,
         gradient=gradient,
+        draws=draws,
+        average=average,
         checkpoint=checkpoint,
         monitor=monitor,
         monitor_steps=monitor_steps,
@@ -195,6 +209,8 @@ def _fit_runs(
     steps: int,
     num_draws: int,
     gradient: Estimator,
+    draws: Draws,
+    average: Literal["tail"] | None,
     checkpoint: str | Path | None,
     monitor: MonitorFn | None,
     monitor_steps: Sequence[int] | np.ndarray | None,
@@ -205,7 +221,12 @@ def _fit_runs(
     inputs.check_count("num_draws", num_draws)
     inputs.check_family(family)
     inputs.check_log_density(log_density, family)
-    method = Method(_hashable(log_density), optimizer, gradient, num_draws, max_decays)
+    if average not in (None, "tail"):
+        raise ValueError(f'average must be None or "tail", got {average!r}')
+    method = Method(
+        _hashable(log_density), optimizer, gradient, num_draws, max_decays, average == "tail", draws
+    )
+    inputs.check_draws(draws, family, gradient, num_draws)
     _, rest = split(family)
     state = jax.vmap(lambda key, rate: initial_state(method, family, key, rate))(keys, learning_rates)
     recorders = [Recorder.for_budget(steps) for _ in keys]
@@ -244,9 +265,12 @@ def _fit_runs(
         saved.write(state, recorders)
     seconds = time.perf_counter() - started
     monitored = {} if watched is None else watched.stacked()
+    found = state.trainable
+    if state.average is not None:
+        found = jax.vmap(tail_average)(state.average, found)
     return [
         Fit(
-            family=eqx.combine(jax.tree.map(lambda leaf, i=i: leaf[i], state.trainable), rest),
+            family=eqx.combine(jax.tree.map(lambda leaf, i=i: leaf[i], found), rest),
             history=recorder.history(),
             outcome=Outcome(int(state.outcome[i])),
             num_steps=int(state.step[i]),

@@ -10,7 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Family
+from dlrd.families import Family, FromNoise
+from dlrd.gradients import score_function
 from dlrd.gradients.estimate import LogDensity, split
 
 
@@ -88,6 +89,23 @@ def check_family(family: Any) -> None:
         raise ValueError(f"family must have arrays of floats to train, got none in {_shown(family)}")
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves):
         raise ValueError("family must start from finite parameters, got infinite or nan ones")
+
+
+def check_draws(draws: Any, family: Family, gradient: Any, num_draws: int) -> None:
+    """Checks that a Sobol sequence can give the family's draws."""
+    if draws not in ("independent", "sobol", "sobol_pairs"):
+        raise ValueError(f'draws must be "independent", "sobol" or "sobol_pairs", got {_shown(draws)}')
+    if draws == "independent":
+        return
+    if not isinstance(family, FromNoise):
+        raise ValueError(
+            f'draws="{draws}" needs a family that is made from noise, as dlrd\'s normals are, got a '
+            f'{type(family).__name__}; leave draws at "independent"'
+        )
+    if gradient is score_function:
+        raise ValueError(f'draws="{draws}" needs a reparameterised gradient, got score_function')
+    if draws == "sobol_pairs" and num_draws % 2:
+        raise ValueError(f'num_draws must be even for draws="sobol_pairs", got {num_draws}')
 
 
 def check_log_density(log_density: Any, family: Family) -> None:

@@ -1,7 +1,7 @@
 """The state of a fit and the one pure function that advances it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,12 +9,18 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from dlrd.families import Family
+from dlrd.families import Family, FromNoise
+from dlrd.fitting import average
 from dlrd.fitting.outcome import Outcome
 from dlrd.gradients.estimate import Estimator, LogDensity, split
+from dlrd.gradients.sobol import Driven, sobol_noise
 
 OptimizerOrFactory = optax.GradientTransformation | Callable[[Float[Array, ""]], optax.GradientTransformation]
 """An optimiser, or for runs with a learning rate of their own, a function that makes one of it."""
+
+
+Draws = Literal["independent", "sobol", "sobol_pairs"]
+"""Where a step's noise comes from: independent numbers, or a Sobol sequence, also with mirror images."""
 
 
 class Method(NamedTuple):
@@ -25,6 +31,8 @@ class Method(NamedTuple):
     estimator: Estimator
     num_draws: int
     max_decays: int | None  # ends the fit once the rate has decayed so often
+    is_averaging: bool = False  # whether the state keeps the average over the run's tail
+    draws: Draws = "independent"
 
 
 class State(NamedTuple):
@@ -36,6 +44,7 @@ class State(NamedTuple):
     outcome: Int[Array, ""]  # value of an `Outcome`
     key: Key[Array, ""]  # of the whole run; never changes
     learning_rate: Float[Array, ""] | None  # what the optimiser was made with, if it was made for this run
+    average: average.TailAverage | None  # of the trainable arrays, if it is kept
 
 
 class Record(NamedTuple):
@@ -59,6 +68,7 @@ def initial_state(
         outcome=jnp.full((), Outcome.RUNNING.value, jnp.int32),
         key=key,
         learning_rate=learning_rate,
+        average=average.start(trainable) if method.is_averaging else None,
     )
 
 
@@ -68,12 +78,14 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
     A run that has ended stays as it is. So do the parameters when a step fails, so that the state holds
     the last good ones.
     """
-    estimate = method.estimator(
-        method.log_density,
-        eqx.combine(state.trainable, rest),
-        key,
-        method.num_draws,
-    )
+    family = eqx.combine(state.trainable, rest)
+    if method.draws == "independent":
+        estimate = method.estimator(method.log_density, family, key, method.num_draws)
+    else:
+        assert isinstance(family, FromNoise)
+        driven = Driven(family, _noise(method, family, state))
+        estimate = method.estimator(method.log_density, driven, key, method.num_draws)
+        estimate = estimate._replace(gradient=estimate.gradient.family)
     elbo = jnp.mean(estimate.elbo_terms)
     optimizer = optax.with_extra_args_support(_optimizer(method, state.learning_rate))
     loss_gradient = jax.tree.map(jnp.negative, estimate.gradient)
@@ -86,13 +98,15 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
     is_settled = False if method.max_decays is None else num_decays >= method.max_decays
     outcome = jnp.where(is_settled, Outcome.SETTLED.value, state.outcome)
     outcome = jnp.where(is_good, outcome, Outcome.DIVERGED.value)
+    is_counted = is_running & is_good
     advanced = State(
-        trainable=_where(is_running & is_good, trainable, state.trainable),
+        trainable=_where(is_counted, trainable, state.trainable),
         opt_state=opt_state,
-        step=state.step + (is_running & is_good),
+        step=state.step + is_counted,
         outcome=jnp.where(is_running, outcome, state.outcome),
         key=state.key,
         learning_rate=state.learning_rate,
+        average=None if state.average is None else average.extended(state.average, trainable, is_counted),
     )
     record = Record(
         elbo=elbo,
@@ -104,6 +118,14 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
         num_decays=num_decays,
     )
     return advanced, record
+
+
+def _noise(method: Method, family: FromNoise, state: State) -> Float[Array, "num_draws noise"]:
+    """The part of the Sobol sequence that is this step's turn."""
+    num_points = method.num_draws if method.draws == "sobol" else method.num_draws // 2
+    dtype = jnp.result_type(*jax.tree.leaves(state.trainable))
+    noise = sobol_noise(state.key, state.step, num_points, family.noise_size, dtype)
+    return noise if method.draws == "sobol" else jnp.concatenate([noise, -noise])
 
 
 def _optimizer(method: Method, learning_rate: Float[Array, ""] | None) -> optax.GradientTransformation:

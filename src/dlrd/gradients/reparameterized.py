@@ -73,6 +73,8 @@ def _path_gradient(
     num_draws: int,
     is_score_removed: bool,
 ) -> Estimate:
+    if num_draws < 1:
+        raise ValueError(f"num_draws must be at least 1, got {num_draws}")
     trainable, rest = split(family)
 
     def elbo(trainable: Family) -> tuple[Float[Array, ""], Float[Array, " num_draws"]]:

@@ -69,6 +69,7 @@ def _others_mean(
     """For each draw the weighted mean of the other draws' values; 0 where these have no weight."""
     # Sums of the others, not the sum less one, whose rounding a small denominator would magnify.
     others = 1 - jnp.eye(len(values), dtype=values.dtype)
-    numerator = jnp.tensordot(others, weights * values, axes=1)
-    denominator = jnp.tensordot(others, weights, axes=1)
+    numerator, denominator = (
+        jnp.tensordot(others, each, axes=1, precision="highest") for each in (weights * values, weights)
+    )
     return jnp.where(denominator > 0, numerator / jnp.where(denominator > 0, denominator, 1), 0)

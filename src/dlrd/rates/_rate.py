@@ -1,7 +1,7 @@
 """What all rules share: argument checks, and the step that a rate makes of a direction."""
 
 from collections.abc import Callable
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, cast
 
 import jax
@@ -33,7 +33,7 @@ def check_learning_rate(value: ArrayLike) -> None:
 
 
 def check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
 
 

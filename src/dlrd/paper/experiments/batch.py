@@ -3,8 +3,10 @@
 import contextlib
 import functools
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from dlrd import dynamic_decay, fit_many, power_decay, sasa, sasa_plus
+from dlrd import Outcome, dynamic_decay, fit_many, power_decay, sasa, sasa_plus
 from dlrd.fitting import archive
 from dlrd.fitting.monitor import log_spaced
 from dlrd.paper.experiments.spec import Batch, Setting
@@ -86,6 +88,8 @@ def run_batch(batch: Batch, folder: Path, progress: Callable[[int], None]) -> Re
             monitor_steps=steps,
             progress=progress,
         )
+    if any(fit.outcome is Outcome.INTERRUPTED for fit in fits):
+        raise KeyboardInterrupt  # the checkpoint is written; nothing is finished
     shape = (len(batch.settings), batch.num_seeds)
     monitored = [_padded(fit.monitored or {}, len(steps)) for fit in fits]
     columns = {name: np.stack([each[name] for each in monitored]) for name in monitored[0]}
@@ -103,9 +107,7 @@ def run_batch(batch: Batch, folder: Path, progress: Callable[[int], None]) -> Re
         "seconds": time.perf_counter() - started,
     }
     archive.write(path, arrays, data)
-    for file in sorted(unfinished.glob("*"), reverse=True):
-        file.unlink()
-    unfinished.rmdir()
+    shutil.rmtree(unfinished)
     results = read_results(path, batch)
     assert results is not None
     return results
@@ -114,7 +116,8 @@ def run_batch(batch: Batch, folder: Path, progress: Callable[[int], None]) -> Re
 @contextlib.contextmanager
 def double_precision() -> Iterator[None]:
     """For the whole process: jax's callbacks run in threads of their own."""
-    before = jax.config.jax_enable_x64
+    with ThreadPoolExecutor(1) as pool:  # a new thread sees the setting of the process
+        before = pool.submit(jax.config.read, "jax_enable_x64").result()
     jax.config.update("jax_enable_x64", True)
     try:
         yield
@@ -165,9 +168,8 @@ def _for(batch: Batch, folder: Path) -> Path:
     note = folder / "batch.json"
     text = json.dumps([asdict(batch), jax.__version__])
     if not note.exists() or note.read_text(encoding="utf-8") != text:
-        for file in folder.glob("*"):
-            file.unlink()
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         note.write_text(text, encoding="utf-8")
     return folder
 

@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import queue
+import signal
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -91,6 +92,7 @@ _messages: Any = None
 def _start_worker(messages: Any, free_cores: Any) -> None:
     global _messages
     _messages = messages
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends this process
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {free_cores.get()})  # threads of two processes on one core hinder each other
 

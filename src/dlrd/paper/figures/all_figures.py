@@ -27,9 +27,9 @@ def draw(name: str, found: Found, folder: Path) -> None:
             figure.savefig(folder / f"{name}.{suffix}", dpi=160)
 
 
-def _panels(num: int, height: float = 4.0) -> tuple[Figure, list]:
-    figure = Figure(figsize=(5.2 * num, height), layout="constrained")
-    axes = figure.subplots(1, num, sharey=True, squeeze=False)[0]
+def _panels(num: int, is_shared: bool = True) -> tuple[Figure, list]:
+    figure = Figure(figsize=(5.2 * num, 4.0), layout="constrained")
+    axes = figure.subplots(1, num, sharey=is_shared, squeeze=False)[0]
     return figure, list(axes)
 
 
@@ -166,14 +166,19 @@ def _rates(found: Found) -> Figure:
         ("dlrd", LINE, "-", "o", "dynamic decay"),
     ):
         each = finals[[results.of(rule=rule, rate=rate) for rate in WIDE_RATES]]
-        each = np.where(np.isfinite(each), each, np.nan)
         axes.plot(
             WIDE_RATES, np.median(each, axis=1), color=color, linestyle=line, marker=marker, label=label
         )
         axes.fill_between(WIDE_RATES, each.min(axis=1), each.max(axis=1), color=color, alpha=0.2, linewidth=0)
     finish(axes, f"Accuracy after {results.batch.steps:,} steps of Adam, synthetic problem, d = 100")
+    start = np.median(results.error[:, :, 0])
+    axes.set_ylim(finals.min() / 3, 10 * start)
+    if np.median(finals, axis=1).max() > 10 * start:
+        axes.annotate(
+            "diverges ↑", (0.985, 0.97), xycoords="axes fraction", ha="right", va="top", color=MUTED
+        )
     axes.set_xlabel("initial learning rate")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper center")
     return figure
 
 
@@ -208,13 +213,14 @@ def _sensitivity(found: Found) -> Figure:
 
 
 def _families(found: Found) -> Figure:
-    figure, panels = _panels(2)
+    figure, panels = _panels(2, is_shared=False)
     titles = {"mixture-adam-S8": "Mixture of two normals, Adam", "flow-adam-S8": "Coupling flow, Adam"}
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
         results = found[name]
         for index in range(len(results.batch.settings)):
             draw_curve(axes, results, index)
         finish(axes, title, "KL divergence to the target")
+        axes.set_ylim(max(axes.get_ylim()[0], 1e-10), None)  # below that, a mixture that is its target
     legend(panels[0], list(found["mixture-adam-S8"].batch.settings))
     return figure
 

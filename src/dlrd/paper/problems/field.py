@@ -44,9 +44,8 @@ def field(seed: int = 0) -> Field:
     solution = finite_elements.solve(np.exp(modes @ truth)[None])[0]
     observed = solution + NOISE_STD * rng.normal(size=len(solution))
     misfit = _misfit(observed)
-    log_normalizer = 0.5 * (len(truth) + len(observed)) * np.log(2 * np.pi) + len(observed) * np.log(
-        NOISE_STD
-    )
+    num_normals = len(truth) + len(observed)
+    log_normalizer = float(0.5 * num_normals * np.log(2 * np.pi) + len(observed) * np.log(NOISE_STD))
 
     def log_density(z: Float[Array, " mode"]) -> Float[Array, ""]:
         diffusivity = jnp.exp(jnp.asarray(modes, z.dtype) @ z)

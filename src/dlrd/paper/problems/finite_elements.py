@@ -107,7 +107,7 @@ def _run(
 
 
 # Loops over lanes go over eight neighbours in memory, which the compiler turns into single instructions.
-_compiled = numba.njit(fastmath={"contract"}, error_model="numpy", nogil=True)
+_compiled = numba.njit(cache=True, fastmath={"contract"}, error_model="numpy", nogil=True)
 
 
 @_compiled

@@ -20,7 +20,7 @@ def logistic() -> LogDensity:
         -494.3
     """
     signed = jnp.asarray(signed_design(), float)
-    log_normalizer = 0.5 * signed.shape[1] * np.log(2 * np.pi * PRIOR_VARIANCE)
+    log_normalizer = float(0.5 * signed.shape[1] * np.log(2 * np.pi * PRIOR_VARIANCE))
 
     def log_density(z: Float[Array, " 31"]) -> Float[Array, ""]:
         log_prior = -0.5 * jnp.sum(z**2) / PRIOR_VARIANCE - log_normalizer

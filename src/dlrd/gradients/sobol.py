@@ -1,0 +1,82 @@
+"""Draws from one Sobol sequence that goes on from step to step: far more even than independent ones."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, UInt32
+
+from dlrd.families import FromNoise
+
+LOG_LENGTH = 13
+"""The sequence has 2¹³ points; then it begins again, shifted."""
+MAX_NUMBERS = 2**27
+"""Of the table, half a gigabyte: in very many dimensions the sequence is shorter."""
+
+
+class Driven(eqx.Module):
+    """A family whose next draws are decided: those of `noise`."""
+
+    family: FromNoise
+    noise: Float[Array, "num_draws noise"]
+
+    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> Array:
+        if sample_shape != self.noise.shape[:1]:
+            raise ValueError(f"the noise is for {self.noise.shape[:1]} draws, asked for {sample_shape}")
+        return self.family.from_noise(self.noise)
+
+    def log_prob(self, x: Array) -> Array:
+        return self.family.log_prob(x)
+
+
+def sobol_noise(
+    key: Key[Array, ""], step: Int[Array, ""], num_draws: int, size: int, dtype: jnp.dtype
+) -> Float[Array, "num_draws size"]:
+    r"""The noise of a step: the next `num_draws` points of the sequence, as standard normals.
+
+    Each time the sequence begins again, and for each key, its points are moved by a random digital shift. So
+    every single draw is exactly standard normal, and any stretch of draws covers the space evenly.
+
+    Args:
+        key: of the run.
+        step: counted from 0.
+        num_draws: points a step.
+        size: numbers a point.
+        dtype: of the noise.
+    """
+    points = jnp.asarray(_points(size))
+    length = len(points)
+    index = step.astype(jnp.uint32) * num_draws + jnp.arange(num_draws, dtype=jnp.uint32)
+    rounds = index // length
+    # The points of a step may be the last of one round and the first of the next.
+    shifts = jax.vmap(lambda number: jax.random.bits(jax.random.fold_in(key, number), (size,), jnp.uint32))(
+        rounds[0] + jnp.arange(2, dtype=jnp.uint32)
+    )
+    words = points[index % length] ^ shifts[rounds - rounds[0]]
+    return _normal(words, dtype)
+
+
+def _normal(words: UInt32[Array, "..."], dtype: jnp.dtype) -> Float[Array, "..."]:
+    """Whole numbers, uniform on 32 bits, as standard normals by the inverse distribution function."""
+    wide = jnp.promote_types(dtype, jnp.float32)
+    num_bits = min(32, jnp.finfo(wide).nmant)  # with the half, as many as a float can hold
+    centers = (words >> (32 - num_bits)).astype(wide) + jnp.asarray(0.5, wide)
+    uniform = centers / 2.0 ** (num_bits - 1) - 1  # strictly between −1 and 1
+    return (jnp.sqrt(jnp.asarray(2, wide)) * jax.lax.erf_inv(uniform)).astype(dtype)
+
+
+@functools.lru_cache(maxsize=4)
+def _points(size: int) -> UInt32[np.ndarray, "point size"]:
+    """The scrambled Sobol sequence; the scrambling is always the same, the shifts are not."""
+    from scipy.stats import qmc
+
+    if size > qmc.Sobol.MAXDIM:
+        raise ValueError(
+            f'draws="sobol" must take at most {qmc.Sobol.MAXDIM:,} random numbers a draw, got {size:,}; '
+            'leave draws at "independent"'
+        )
+    log_length = min(LOG_LENGTH, (MAX_NUMBERS // size).bit_length() - 1)
+    points = qmc.Sobol(size, bits=32, rng=np.random.default_rng(0)).random_base2(log_length)
+    return (points * 2.0**32).astype(np.uint32)
