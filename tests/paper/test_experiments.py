@@ -153,6 +153,7 @@ def test_a_killed_batch_goes_on_and_ends_the_same(tmp_path):
     assert again.decays == whole.decays
 
 
+@pytest.mark.slow
 def test_the_two_families_beyond_the_paper_can_be_fitted(tmp_path):
     for name in ("mixture-adam-S8", "flow-adam-S8"):
         batch = small(name, settings=(Setting("static", 1e-2), Setting("dlrd", 1e-2)), num_seeds=1)
