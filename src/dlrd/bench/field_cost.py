@@ -15,7 +15,7 @@ from dlrd.paper.problems.field import NOISE_STD, field
 NUM_DRAWS = 8
 
 
-def field_gradients(num_calls: int = 50, repeats: int = 15) -> list[Row]:
+def field_gradients(num_calls: int = 100, repeats: int = 9) -> list[Row]:
     """Ours against a loop of SciPy's banded Cholesky solves, and against a block elimination in jax."""
     problem = field()
     draws = np.random.default_rng(0).normal(size=(NUM_DRAWS, problem.modes.shape[1]))
@@ -27,6 +27,7 @@ def field_gradients(num_calls: int = 50, repeats: int = 15) -> list[Row]:
             "scipy": lambda: [scipy_fn(draws) for _ in range(num_calls)],
         },
         repeats,
+        pause=0.5,
     )
     milliseconds = {name: seconds / num_calls * 1e3 for name, seconds in times.items()}
     rows = [

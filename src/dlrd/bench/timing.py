@@ -34,9 +34,20 @@ def seconds(fn: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median seconds of each function, called in turn `repeats` times after one call to warm up."""
+def interleaved(
+    functions: dict[str, Callable[[], object]], repeats: int, pause: float = 0.0
+) -> dict[str, float]:
+    """The median seconds of each function, called in turn `repeats` times after one call to warm up.
+
+    A pause before each call lets the threads of the one before, which may wait in a busy loop, go to sleep.
+    """
     for fn in functions.values():
         fn()
-    times = [{name: seconds(fn) for name, fn in functions.items()} for _ in range(repeats)]
+    times = []
+    for _ in range(repeats):
+        row = {}
+        for name, fn in functions.items():
+            time.sleep(pause)
+            row[name] = seconds(fn)
+        times.append(row)
     return {name: statistics.median(each[name] for each in times) for name in functions}
