@@ -130,7 +130,7 @@ run_batch(batch, Path(sys.argv[1]), lambda steps: print(steps, flush=True))
 
 
 def test_a_killed_batch_goes_on_and_ends_the_same(tmp_path):
-    steps = 40_000
+    steps = 25_000
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "killed"), str(steps)]
     checkpoint = tmp_path / "killed" / "unfinished" / "killed" / "checkpoint.npz"
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
