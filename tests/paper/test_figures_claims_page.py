@@ -48,7 +48,6 @@ def all_made_up() -> dict[str, Results]:
 
 
 FOUND = all_made_up()
-pytestmark = pytest.mark.xdist_group("page")  # one process draws the figures for all
 FACTS = Facts("paper", "2026-01-01", {"jax": "1.0"}, "2 cores, x86_64", 1234.0)
 
 

@@ -1,6 +1,6 @@
 """What is run for each figure. Settings that the paper leaves open are those of its published experiments."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 RATES = (1e-2, 1e-3, 1e-4)
@@ -59,7 +59,7 @@ class Figure:
     name: str
     title: str
     batches: tuple[Batch, ...]
-    note: str = field(default="")  # what a reader should know about the settings
+    note: str = ""  # what a reader should know about the settings
 
 
 def static_and_dlrd(rates: tuple[float, ...] = RATES) -> tuple[Setting, ...]:
