@@ -10,11 +10,13 @@ demo: .venv/ready
 reproduce: .venv/ready
 	$(BIN)/dlrd reproduce
 
+# The tests of one file stay in one process, for they share what they compile and draw; the short files come
+# last. With a thread of BLAS each, the two processes do not wait for each other.
 test: .venv/ready chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/pytest -n 2
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-slow: .venv/ready

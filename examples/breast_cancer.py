@@ -15,8 +15,8 @@ import dlrd
 jax.config.update("jax_enable_x64", True)
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--steps", type=int, help="at most so many; by default, until the fit ends by itself")
-steps = parser.parse_args().steps
+parser.add_argument("--max-gradients", type=int, default=100_000, help="the budget of the fit")
+max_gradients = parser.parse_args().max_gradients
 
 data: Any = load_breast_cancer()
 features = jnp.asarray(StandardScaler().fit_transform(data.data))
@@ -33,7 +33,7 @@ def log_density(coefficients: jax.Array) -> jax.Array:
     return jnp.sum(log_prior) + jnp.sum(log_likelihood)
 
 
-fit = dlrd.fit(log_density, dlrd.FullRankNormal.standard(len(names)), key=0, steps=steps)
+fit = dlrd.fit(log_density, dlrd.FullRankNormal.standard(len(names)), key=0, max_gradients=max_gradients)
 
 summary = dataclasses.replace(fit.summary(), names=names)
 print(summary)

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "plots": {"families", "fitting"},
     "report": {"families", "fitting", "plots"},
     "paper": {"families", "gradients", "rates", "divergence", "fitting", "plots"},
-    "bench": {"fitting", "paper"},
+    "bench": {"families", "gradients", "rates", "divergence", "fitting", "paper", "plots"},
     "cli": {"bench", "paper"},
 }
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dlrd.divergence import jeffreys, kl
     from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture
     from dlrd.fitting import Fit, Outcome, fit, fit_many, load
-    from dlrd.gradients import reparameterized, score_function, sticking_the_landing
+    from dlrd.gradients import natural_gradient, reparameterized, score_function, sticking_the_landing
     from dlrd.rates import dynamic_decay, power_decay, sasa, sasa_plus, stepwise_decay
 
 __version__ = "0.1.0"
@@ -28,6 +28,7 @@ __all__ = [
     "jeffreys",
     "kl",
     "load",
+    "natural_gradient",
     "power_decay",
     "reparameterized",
     "sasa",
@@ -41,7 +42,7 @@ _ROOMS = {
     "divergence": ["jeffreys", "kl"],
     "families": ["FullRankNormal", "LowRankNormal", "MeanFieldNormal", "Mixture"],
     "fitting": ["Fit", "Outcome", "fit", "fit_many", "load"],
-    "gradients": ["reparameterized", "score_function", "sticking_the_landing"],
+    "gradients": ["natural_gradient", "reparameterized", "score_function", "sticking_the_landing"],
     "rates": ["dynamic_decay", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],
 }
 _OTHER_ROOMS = ("bench", "paper", "plots", "report")

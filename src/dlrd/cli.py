@@ -1,6 +1,8 @@
 """The command `dlrd`."""
 
+import contextlib
 import enum
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -88,3 +90,119 @@ def steps(
         raise typer.BadParameter(f"the benchmark needs {error.name}: pip install 'dlrd\\[bench]'") from error
 
     run(json)
+
+
+Posteriors = Annotated[
+    Path | None,
+    typer.Option("--posteriordb", envvar="PDB_PATH", help="The folder with the posteriors' files."),
+]
+Out = Annotated[
+    Path, typer.Option(help="Results and a figure go to a folder in this one, named as the part.")
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Fits of each problem and family.")]
+Tolerance = Annotated[float, typer.Option(help="Of each fit, in nats.")]
+Budget = Annotated[int, typer.Option(min=1, help="Gradients of each fit at the most.")]
+Problems = Annotated[
+    list[str] | None, typer.Option("--problem", help="Only this one, as arK-arK; may be given several times.")
+]
+OUT = Path("benchmark")
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turns what a user can mend into one sentence."""
+    try:
+        yield
+    except ImportError as error:
+        raise typer.BadParameter(f"the benchmark needs {error.name}: pip install 'dlrd\\[bench]'") from error
+    except (FileNotFoundError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _checked(posteriordb: Path | None, problems: list[str] | None) -> tuple[Path, list[str]]:
+    """The folder and the problems, which all parts with posteriors check before they start."""
+    if posteriordb is None:
+        raise typer.BadParameter(
+            "the folder of the posteriors must be given by --posteriordb or the environment variable PDB_PATH"
+        )
+    from dlrd.bench.posteriors.cases import check
+
+    check(problems or [], posteriordb)
+    return posteriordb, problems or []
+
+
+@bench.command()
+def posteriors(
+    posteriordb: Posteriors = None,
+    out: Out = OUT,
+    seeds: Seeds = 3,
+    tolerance: Tolerance = 1e-2,
+    max_gradients: Budget = 100_000,
+    problem: Problems = None,
+) -> None:
+    """How close automatic fits come: nine posteriors with references, and two of the paper's problems.
+
+    Needs the extra dlrd[bench].
+    """
+    with _plain_errors():
+        from dlrd.bench.posteriors import accuracy
+
+        folder, problems = _checked(posteriordb, problem)
+    accuracy.run(folder, out, seeds, tolerance, max_gradients, problems)
+
+
+@bench.command()
+def ablation(
+    posteriordb: Posteriors = None,
+    out: Out = OUT,
+    seeds: Seeds = 2,
+    tolerance: Tolerance = 1e-2,
+    max_gradients: Budget = 32_000,
+    problem: Problems = None,
+) -> None:
+    """The automatic mode with each of its parts switched off.
+
+    Needs the extra dlrd[bench].
+    """
+    with _plain_errors():
+        from dlrd.bench import ablation
+
+        folder, problems = _checked(posteriordb, problem)
+    ablation.run(folder, out, seeds, tolerance, max_gradients, problems)
+
+
+@bench.command()
+def scaling(
+    out: Out = OUT,
+    tolerance: Tolerance = 1e-2,
+    max_gradients: Budget = 32_000,
+    max_dim: Annotated[int, typer.Option(min=10, help="Dimensions beyond are left out.")] = 100_000,
+    max_rows: Annotated[int, typer.Option(min=1_000, help="Data sizes beyond are left out.")] = 100_000,
+) -> None:
+    """How the cost of a step and of a whole fit grows: with the dimension, the draws, the data.
+
+    Needs the extra dlrd[bench].
+    """
+    with _plain_errors():
+        from dlrd.bench import scaling
+    scaling.run(out, tolerance, max_gradients, max_dim, max_rows)
+
+
+@bench.command()
+def peers(
+    posteriordb: Posteriors = None,
+    out: Out = OUT,
+    seeds: Seeds = 1,
+    max_gradients: Budget = 32_000,
+    problem: Problems = None,
+) -> None:
+    """The same posteriors by NumPyro, PyMC, BlackJAX, optax's rules, and the paper's rule alone.
+
+    Needs the extra dlrd[bench].
+    """
+    with _plain_errors():
+        from dlrd.bench.peers import compare, others
+
+        others.check_installed()
+        folder, problems = _checked(posteriordb, problem)
+    compare.run(folder, out, seeds, max_gradients, problems)

@@ -12,10 +12,10 @@ from dlrd.fitting import checkpoint, loop
 
 
 def slow_normal(z: jax.Array) -> jax.Array:
-    """About a millisecond a draw, so that the run lasts long enough to be killed several times."""
+    """A millisecond a draw, so that the run lasts long enough to be killed several times."""
 
     def waited(value: jax.Array) -> jax.Array:
-        time.sleep(0.0005)
+        time.sleep(0.001)
         return value
 
     slow = jax.pure_callback(
@@ -33,7 +33,7 @@ def main() -> None:
         dlrd.MeanFieldNormal.standard(3),
         key=0,
         optimizer=optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-1)),
-        steps=600,
+        steps=1_200,
         num_draws=2,
         gradient=dlrd.score_function,
         checkpoint=sys.argv[1],

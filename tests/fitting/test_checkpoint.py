@@ -1,21 +1,19 @@
 """Checkpoints: the same call goes on, and ends bit for bit like one that was never interrupted."""
 
 import pathlib
-import random
-import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 
 import dlrd
 from dlrd.fitting import checkpoint as checkpoint_module
+
+AssertSame = Callable[[dlrd.Fit, dlrd.Fit], None]
+KilledAndWhole = Callable[[pathlib.Path], tuple[dlrd.Fit, dlrd.Fit]]
 
 OPTIMIZER = optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-1))
 RUN = pathlib.Path(__file__).with_name("checkpointed_run.py")
@@ -38,28 +36,19 @@ def fit(folder: pathlib.Path | None, **changed: Any) -> dlrd.Fit:
     return dlrd.fit(**(arguments | changed))
 
 
-def assert_same(left: dlrd.Fit, right: dlrd.Fit) -> None:
-    assert left.num_steps == right.num_steps
-    assert left.outcome is right.outcome
-    for a, b in zip(jax.tree.leaves(left.family), jax.tree.leaves(right.family), strict=True):
-        np.testing.assert_array_equal(a, b)
-    for name in type(left.history).__annotations__:
-        np.testing.assert_array_equal(getattr(left.history, name), getattr(right.history, name), err_msg=name)
-
-
-def test_more_steps_go_on_from_the_end(tmp_path: pathlib.Path) -> None:
+def test_more_steps_go_on_from_the_end(tmp_path: pathlib.Path, assert_same_fit: AssertSame) -> None:
     fit(tmp_path, steps=150)
-    assert_same(fit(tmp_path), fit(None))
+    assert_same_fit(fit(tmp_path), fit(None))
 
 
-def test_finished_fit_is_returned_at_once(tmp_path: pathlib.Path) -> None:
+def test_finished_fit_is_returned_at_once(tmp_path: pathlib.Path, assert_same_fit: AssertSame) -> None:
     first = fit(tmp_path)
     written = (tmp_path / checkpoint_module.FILE_NAME).stat().st_mtime_ns
-    assert_same(fit(tmp_path), first)
+    assert_same_fit(fit(tmp_path), first)
     assert (tmp_path / checkpoint_module.FILE_NAME).stat().st_mtime_ns >= written
 
 
-def test_many_runs_resume(tmp_path: pathlib.Path) -> None:
+def test_many_runs_resume(tmp_path: pathlib.Path, assert_same_fit: AssertSame) -> None:
     def fits(folder: pathlib.Path | None, steps: int) -> list[dlrd.Fit]:
         return dlrd.fit_many(
             normal,
@@ -74,7 +63,7 @@ def test_many_runs_resume(tmp_path: pathlib.Path) -> None:
 
     fits(tmp_path, 70)
     for resumed, whole in zip(fits(tmp_path, 200), fits(None, 200), strict=True):
-        assert_same(resumed, whole)
+        assert_same_fit(resumed, whole)
 
 
 @pytest.mark.parametrize(
@@ -120,26 +109,6 @@ def test_file_instead_of_a_folder(tmp_path: pathlib.Path) -> None:
         fit(path)
 
 
-def test_killed_at_random_moments(tmp_path: pathlib.Path) -> None:
+def test_killed_at_random_moments(killed_and_whole: KilledAndWhole, assert_same_fit: AssertSame) -> None:
     """A real process, killed with SIGKILL again and again, ends like one that was left alone."""
-    whole, killed = tmp_path / "whole.dlrd", tmp_path / "killed.dlrd"
-    subprocess.run([sys.executable, RUN, tmp_path / "whole", whole], check=True)
-    checkpoint = tmp_path / "run" / checkpoint_module.FILE_NAME
-    rng = random.Random(0)
-    num_kills = 0
-    while not killed.exists():
-        process = subprocess.Popen([sys.executable, RUN, tmp_path / "run", killed])
-        if num_kills < 4:
-            # Wait until this process has made progress of its own, then strike some chunks later.
-            seen = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-            while process.poll() is None and (
-                not checkpoint.exists() or checkpoint.stat().st_mtime_ns == seen
-            ):
-                time.sleep(0.001)
-            time.sleep(rng.uniform(0, 0.1))
-            process.kill()
-            num_kills += process.wait() == -signal.SIGKILL
-        else:
-            assert process.wait() == 0
-    assert num_kills >= 2
-    assert_same(dlrd.load(killed), dlrd.load(whole))
+    assert_same_fit(*killed_and_whole(RUN))

@@ -153,7 +153,7 @@ def test_flowjax_flow() -> None:
     target = dlrd.FullRankNormal(jnp.asarray([1.0, -1.0]), jnp.linalg.cholesky(covariance))
     base = flowjax.distributions.Normal(jnp.zeros(2), 1.0)
     flow = flowjax.flows.masked_autoregressive_flow(
-        jax.random.key(0), base_dist=base, nn_width=8, nn_depth=1, flow_layers=2
+        jax.random.key(0), base_dist=base, nn_width=8, nn_depth=1, flow_layers=1
     )
     optimizer = optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))
     fit = dlrd.fit(target.log_prob, flow, key=0, optimizer=optimizer, steps=1500, progress=False)
@@ -215,11 +215,12 @@ def test_optimizer_that_wants_the_loss() -> None:
 def test_without_optimizer_it_ends_by_itself() -> None:
     problem = synthetic(dim=50)
     fit = dlrd.fit(problem.log_density, dlrd.MeanFieldNormal.standard(50), key=0, progress=False)
-    assert fit.outcome is dlrd.Outcome.SETTLED
-    assert fit.num_steps < 200_000
-    assert len(fit.history.decays) == 4
-    assert fit.history.decays[-1] == fit.num_steps
-    assert dlrd.jeffreys(fit.family, problem.optimum) < 1e-2
+    assert fit.outcome is dlrd.Outcome.CERTIFIED
+    assert fit.verdict is not None
+    assert fit.verdict.num_gradients < 100_000
+    assert fit.verdict.gap < 0.01
+    # The divergence to the optimum is the gap and more, as the posterior is correlated.
+    assert dlrd.jeffreys(fit.family, problem.optimum) < 5e-2
 
 
 def test_log_density_object_that_holds_arrays() -> None:

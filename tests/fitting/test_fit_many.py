@@ -88,3 +88,23 @@ def test_progress_shows_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
         steps=50,
     )
     assert "3× 50/50" in capsys.readouterr().out
+
+
+def shifted(z: jax.Array) -> jax.Array:
+    return -0.5 * jnp.sum((z - 2.0) ** 2) - 0.1 * jnp.sum(z**4)
+
+
+def test_automatic_fits_are_those_of_fit() -> None:
+    family = dlrd.MeanFieldNormal.standard(2)
+    many = dlrd.fit_many(shifted, family, keys=[0, 1], progress=False)
+    for key, each in enumerate(many):
+        alone = dlrd.fit(shifted, family, key=key, progress=False)
+        assert each.outcome is dlrd.Outcome.CERTIFIED
+        np.testing.assert_array_equal(each.family.loc, alone.family.loc)
+
+
+def test_automatic_fits_take_no_learning_rates() -> None:
+    with pytest.raises(ValueError, match="learning_rates must be given only together with optimizer"):
+        dlrd.fit_many(
+            shifted, dlrd.MeanFieldNormal.standard(2), keys=[0], learning_rates=[0.1], progress=False
+        )

@@ -103,7 +103,7 @@ def test_summary_agrees_with_the_family() -> None:
     lines = str(summary).splitlines()
     assert lines[0].split() == ["mean", "sd", "5%", "50%", "95%"]
     assert [line.split()[0] for line in lines[1:3]] == ["z[0]", "z[1]"]
-    assert lines[3] == "All steps were done."
+    assert lines[3] == "All steps of the budget were done."
 
 
 def test_arviz() -> None:

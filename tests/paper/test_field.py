@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import stats
 
@@ -109,7 +110,8 @@ def check_transformations(dtype: type) -> None:
 
 def check_fit() -> None:
     start = dlrd.FullRankNormal.standard(29)
-    fit = dlrd.fit(field().log_density, start, key=0, steps=200, progress=False)
+    optimizer = optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))
+    fit = dlrd.fit(field().log_density, start, key=0, optimizer=optimizer, steps=200, progress=False)
     assert fit.num_steps == 200
     assert np.mean(fit.history.elbo[-20:]) > np.mean(fit.history.elbo[:20])
 

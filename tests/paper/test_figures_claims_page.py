@@ -159,12 +159,11 @@ def test_the_page_fits_laptop_and_phone_in_a_real_browser(folder, tmp_path, widt
         }});</script></body>"""
     outer = tmp_path / "frame.html"
     outer.write_text(frame, encoding="utf-8")
-    dom = in_chromium(tmp_path, width, outer, "--dump-dom")
+    picture = tmp_path / f"page-{width}.png"
+    dom = in_chromium(tmp_path, width, outer, "--dump-dom", f"--screenshot={picture}")
     found = json.loads(html.unescape(re.search(r'data-found="([^"]+)"', dom)[1]))
     assert found.pop("width") <= width  # nothing to scroll sideways
     assert found == {"images": len(FIGURES), "broken": 0}
-    picture = tmp_path / f"page-{width}.png"
-    in_chromium(tmp_path, width, outer, f"--screenshot={picture}")
     assert shown_colors(picture) > 100
 
 

@@ -13,16 +13,17 @@ import dlrd
 from dlrd.rates import DynamicDecayState
 
 
-@partial(jax.jit, static_argnames=("learning_rate", "factor", "min_snr", "max_tracked"))
+@partial(jax.jit, static_argnames=("learning_rate", "factor", "min_snr", "max_tracked", "min_travel"))
 def run(
     iterates: PyTree,
     learning_rate: float = 1.0,
     factor: float = 0.5,
     min_snr: float = 1.0,
     max_tracked: int | None = None,
+    min_travel: float = 0.0,
 ) -> DynamicDecayState:
     """The states after each of the iterates, which are stacked along the first axis."""
-    rule = dlrd.dynamic_decay(learning_rate, factor, min_snr, max_tracked)
+    rule = dlrd.dynamic_decay(learning_rate, factor, min_snr, max_tracked, min_travel)
 
     def step(state: DynamicDecayState, iterate: PyTree):
         _, state = rule.update(iterate, state, iterate)
@@ -112,6 +113,36 @@ def test_factor_is_applied_at_each_decay():
 
     assert states.num_decays[-1] >= 3
     np.testing.assert_array_equal(states.learning_rate, 0.5 * 0.25**states.num_decays)
+
+
+class TestMinTravel:
+    def test_no_window_ends_before_it_has_travelled(self):
+        """Noise alone, which would end each window at its first look."""
+        noise = jnp.asarray(np.random.default_rng(0).normal(size=(400, 5)))
+        states = run(noise, learning_rate=0.5, factor=0.5, min_travel=4.0)
+        ends = decays(states)
+        lengths = np.diff([-1, *ends]) - 1  # k at the decay
+        rates = 0.5 * 0.5 ** np.arange(len(ends))
+        assert len(ends) >= 4
+        np.testing.assert_array_equal(lengths * rates, 4.0)
+
+    def test_short_windows_have_no_snr(self):
+        states = run(noisy_approach(30, 3), learning_rate=0.5, min_travel=4.0)
+        assert np.isnan(states.snr[:8]).all()
+        assert np.isfinite(states.snr[8])
+
+    def test_none_by_default(self):
+        """As a floor that every window is above."""
+        iterates = noisy_approach(100, 3)
+        states, others = run(iterates), run(iterates, min_travel=1e-9)
+        for leaf, other in zip(jax.tree.leaves(states), jax.tree.leaves(others), strict=True):
+            np.testing.assert_array_equal(leaf, other)
+        assert decays(states) != decays(run(iterates, min_travel=20.0))
+
+    @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+    def test_others_are_refused(self, value: float):
+        with pytest.raises(ValueError, match=f"min_travel must be at least 0, got {value}"):
+            dlrd.dynamic_decay(0.1, min_travel=value)
 
 
 @pytest.mark.usefixtures("x64")

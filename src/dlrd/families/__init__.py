@@ -4,7 +4,7 @@ from dlrd.families.full_rank import FullRankNormal
 from dlrd.families.low_rank import LowRankNormal
 from dlrd.families.mean_field import MeanFieldNormal
 from dlrd.families.mixture import Mixture
-from dlrd.families.protocol import Factorized, Family, FromNoise, Stratified
+from dlrd.families.protocol import Factorized, Family, FromNoise, Natural, Stratified
 
 __all__ = [
     "Factorized",
@@ -14,5 +14,6 @@ __all__ = [
     "LowRankNormal",
     "MeanFieldNormal",
     "Mixture",
+    "Natural",
     "Stratified",
 ]

@@ -6,6 +6,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.families._checks import check_dim, check_shape, check_vector, float_array, is_concrete
+from dlrd.families._limits import limited, limited_norm
 from dlrd.families._noise import standard_noise
 
 
@@ -58,6 +59,10 @@ class FullRankNormal(eqx.Module):
     def noise_size(self) -> int:
         return len(self.loc)
 
+    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws dim"]:
+        """The noise ε of independent draws."""
+        return standard_noise(key, (num_draws, self.noise_size), self.loc.dtype)
+
     def from_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
         """μ + L ε for the given ε."""
         return self.loc + noise @ self.scale_tril.T
@@ -69,6 +74,26 @@ class FullRankNormal(eqx.Module):
         log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.cholesky))))
         normalizer = log_det + 0.5 * len(self.loc) * jnp.log(2 * jnp.pi)
         return (-0.5 * jnp.sum(noise**2, axis=0) - normalizer).reshape(x.shape[:-1])
+
+    def natural_gradient(
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws dim"]
+    ) -> "FullRankNormal":
+        """With h = Lᵀ ∇ log p + ε: the means of h, for μ, and of h εᵀ, for L, its diagonal halved.
+
+        The expectation of h εᵀ is symmetric, so the mean of both triangles stands for the lower one.
+        """
+        residual = slopes @ self.scale_tril + noise
+        moments = residual.T @ noise / len(noise)
+        symmetric = 0.5 * (moments + moments.T)
+        half_diagonal = jnp.diag(0.5 * jnp.diagonal(symmetric))
+        return FullRankNormal(jnp.mean(residual, axis=0), jnp.tril(symmetric, -1) + half_diagonal)
+
+    def moved(self, step: "FullRankNormal") -> "FullRankNormal":
+        """μ + L δ, L (I + Δ)."""
+        root = self.scale_tril
+        return FullRankNormal(
+            self.loc + root @ limited(step.loc), root + root @ limited_norm(step.scale_tril)
+        )
 
     @property
     def mean(self) -> Float[Array, " dim"]:

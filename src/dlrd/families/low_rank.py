@@ -7,6 +7,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.families._checks import check_dim, check_shape, check_vector, float_array
+from dlrd.families._limits import MAX_CHANGE, limited
 from dlrd.families._noise import standard_noise
 
 
@@ -65,6 +66,10 @@ class LowRankNormal(eqx.Module):
     def noise_size(self) -> int:
         return sum(self.factor.shape)
 
+    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws noise"]:
+        """The noise of independent draws, ε and behind it η."""
+        return standard_noise(key, (num_draws, self.noise_size), self.loc.dtype)
+
     def from_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch dim"]:
         """μ + σ ε + F η for the given ε and, behind it, η."""
         own, shared = jnp.split(noise, [len(self.loc)], axis=-1)
@@ -84,6 +89,45 @@ class LowRankNormal(eqx.Module):
         log_det = jnp.sum(self.log_scale) + jnp.sum(jnp.log(jnp.diagonal(root)))
         normalizer = log_det + 0.5 * len(self.loc) * jnp.log(2 * jnp.pi)
         return (-0.5 * square - normalizer).reshape(x.shape[:-1])
+
+    def natural_gradient(
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
+    ) -> "LowRankNormal":
+        """With h = ∇ log p − ∇ log q: the means of h, of ½ σ h ε and of ½ h ηᵀ.
+
+        For μ and F the covariance that is still to be multiplied by makes it the natural gradient: `moved`
+        does that. As the effects of log σ and F overlap, the whole is only close to it.
+        """
+        own, shared = jnp.split(noise, [len(self.loc)], axis=-1)
+        scale = jnp.exp(self.log_scale)
+        residual = slopes + self._score(scale * own + shared @ self.factor.T)
+        return LowRankNormal(
+            jnp.mean(residual, axis=0),
+            0.5 * scale * jnp.mean(residual * own, axis=0),
+            0.5 * residual.T @ shared / len(noise),
+        )
+
+    def moved(self, step: "LowRankNormal") -> "LowRankNormal":
+        """μ + Σ δ, log σ + δ′, F + Σ Δ."""
+        return LowRankNormal(
+            self.loc + self._change(step.loc[:, None], len(self.loc) ** 0.5)[:, 0],
+            self.log_scale + limited(step.log_scale),
+            self.factor + self._change(step.factor, 1.0),
+        )
+
+    def _change(self, columns: Float[Array, "dim column"], size: float) -> Float[Array, "dim column"]:
+        """Σ times the columns, its norm where q is N(0, I) limited, to more for more that it may change."""
+        change = jnp.exp(2 * self.log_scale)[:, None] * columns + self.factor @ (self.factor.T @ columns)
+        norm = jnp.sqrt(jnp.sum(columns * change))
+        return change * (size * MAX_CHANGE / jnp.maximum(norm, size * MAX_CHANGE))
+
+    def _score(self, centered: Float[Array, "num_draws dim"]) -> Float[Array, "num_draws dim"]:
+        """Σ⁻¹ (z − μ), by the lemma of Woodbury."""
+        inverse = jnp.exp(-self.log_scale)
+        scaled = self.factor * inverse[:, None]
+        core = jnp.eye(scaled.shape[1], dtype=scaled.dtype) + scaled.T @ scaled
+        noise = centered * inverse
+        return (noise - (scaled @ jnp.linalg.solve(core, scaled.T @ noise.T)).T) * inverse
 
     @property
     def mean(self) -> Float[Array, " dim"]:

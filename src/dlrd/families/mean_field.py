@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.families._checks import check_dim, check_shape, check_vector, float_array
+from dlrd.families._limits import limited
 from dlrd.families._noise import standard_noise
 
 
@@ -51,6 +52,10 @@ class MeanFieldNormal(eqx.Module):
     def noise_size(self) -> int:
         return len(self.loc)
 
+    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws dim"]:
+        """The noise ε of independent draws."""
+        return standard_noise(key, (num_draws, self.noise_size), self.loc.dtype)
+
     def from_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
         """μ + σ ε for the given ε."""
         return self.loc + self.std * noise
@@ -63,6 +68,19 @@ class MeanFieldNormal(eqx.Module):
         """The log density of each coordinate."""
         noise = (x - self.loc) * jnp.exp(-self.log_scale)
         return -0.5 * noise**2 - self.log_scale - 0.5 * jnp.log(2 * jnp.pi)
+
+    def natural_gradient(
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws dim"]
+    ) -> "MeanFieldNormal":
+        """With h = σ ∇ log p + ε: the means of h, for μ in units of σ, and of ½ h ε, for log σ."""
+        residual = self.std * slopes + noise
+        return MeanFieldNormal(jnp.mean(residual, axis=0), 0.5 * jnp.mean(residual * noise, axis=0))
+
+    def moved(self, step: "MeanFieldNormal") -> "MeanFieldNormal":
+        """μ + σ δ, log σ + δ′."""
+        return MeanFieldNormal(
+            self.loc + self.std * limited(step.loc), self.log_scale + limited(step.log_scale)
+        )
 
     @property
     def mean(self) -> Float[Array, " dim"]:

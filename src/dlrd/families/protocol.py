@@ -1,6 +1,6 @@
 """What a variational family is: anything that can be sampled and evaluated."""
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float, Key
 
@@ -39,11 +39,35 @@ class FromNoise(Protocol):
         """How many standard normals a draw takes."""
         ...
 
+    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws noise"]:
+        """The noise of `num_draws` draws."""
+        ...
+
     def from_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch dim"]:
         """The draws that this noise gives, differentiable in the family's arrays."""
         ...
 
     def log_prob(self, x: Array) -> Array: ...
+
+
+@runtime_checkable
+class Natural(FromNoise, Protocol):
+    """A family that knows its own geometry: what a step changes is measured in units of its own spread."""
+
+    def natural_gradient(
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
+    ) -> Any:
+        """The natural gradient of the ELBO, in the coordinates in which the family is N(0, I).
+
+        Args:
+            slopes: ∇ log p at the draws.
+            noise: that gave the draws.
+        """
+        ...
+
+    def moved(self, step: Any) -> Any:
+        """The family after a step in those coordinates, at most as far as the geometry stays the same."""
+        ...
 
 
 @runtime_checkable

@@ -37,7 +37,7 @@ class Checkpoint:
         self.path = folder / FILE_NAME
         self.initial = initial
         self.monitor = monitor
-        self.digest = _digest(method, rest, initial)
+        self.digest = digest(method, rest, initial)
         self._written_at = time.monotonic()
         self._pause = SECONDS_BETWEEN
 
@@ -117,7 +117,7 @@ def from_numpy(array: np.ndarray, like: Any) -> Any:
     return jnp.asarray(array.view(like.dtype) if array.dtype.kind == "V" else array)
 
 
-def _digest(method: Method, rest: Family, initial: State) -> str:
+def digest(method: Method, rest: Family, initial: State) -> str:
     """A fingerprint of everything that a fit computes: the traced step, its constants and the start."""
     one = jax.tree.map(lambda leaf: leaf[0], initial)
     dynamic, static = eqx.partition((rest, one), eqx.is_array)

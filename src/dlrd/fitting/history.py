@@ -58,6 +58,11 @@ class Recorder:
         """All full rows."""
         return np.concatenate([np.zeros((len(Record._fields), 0)), *self.rows], axis=1)
 
+    def latest(self, num_steps: int = 100) -> Record:
+        """The newest records, of about the last `num_steps` steps."""
+        newest = self.pending if self.pending.shape[1] or not self.rows else self.rows[-1]
+        return Record(*newest[:, -num_steps:])
+
     def history(self) -> History:
         """The history so far; its last row may stand for fewer steps than the others."""
         rows = self.joined_rows()

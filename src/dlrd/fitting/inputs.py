@@ -10,8 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Family, FromNoise
-from dlrd.gradients import score_function
+from dlrd.families import Family, FromNoise, Natural
+from dlrd.gradients import natural_gradient, score_function
 from dlrd.gradients.estimate import LogDensity, split
 
 
@@ -65,6 +65,22 @@ def check_count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1, got {_shown(value)}")
 
 
+def check_positive(name: str, value: Any) -> None:
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not is_number or not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be a positive number, got {_shown(value)}")
+
+
+def check_automatic(options: dict[str, Any]) -> None:
+    """Checks that an automatic fit is not given what it decides by itself."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} must be given only together with optimizer, got {_shown(value)}; an automatic fit "
+                "takes tolerance and max_gradients"
+            )
+
+
 def check_optimizer(optimizer: Any) -> None:
     if not isinstance(optimizer, optax.GradientTransformation):
         raise TypeError(
@@ -95,6 +111,11 @@ def check_draws(draws: Any, family: Family, gradient: Any, num_draws: int) -> No
     """Checks that a Sobol sequence can give the family's draws."""
     if draws not in ("independent", "sobol", "sobol_pairs"):
         raise ValueError(f'draws must be "independent", "sobol" or "sobol_pairs", got {_shown(draws)}')
+    if gradient is natural_gradient and not isinstance(family, Natural):
+        raise ValueError(
+            f"gradient=dlrd.natural_gradient needs one of dlrd's normals, got a {type(family).__name__}; "
+            "take dlrd.sticking_the_landing"
+        )
     if draws == "independent":
         return
     if not isinstance(family, FromNoise):

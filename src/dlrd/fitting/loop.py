@@ -122,7 +122,9 @@ def _compiled_chunk(
         def body(carry: tuple[Array, State, Array]) -> tuple[Array, State, Array]:
             index, state, table = carry
             state, record = step_fn(state, key_fn(keys, first_step + index))
-            return index + 1, state, table.at[index].set(jnp.stack(record, axis=-1))
+            # Not table.at[index].set, which first checks the index.
+            table = jax.lax.dynamic_update_index_in_dim(table, jnp.stack(record, axis=-1), index, 0)
+            return index + 1, state, table
 
         def has_more(carry: tuple[Array, State, Array]) -> Array:
             index, state, _ = carry

@@ -7,10 +7,11 @@ class Outcome(enum.Enum):
     """Why a fit ended; `sentence` says it in words. The numbers are those of the compiled loop."""
 
     RUNNING = 0
-    SETTLED = 1
-    BUDGET = 2
-    DIVERGED = 3
-    INTERRUPTED = 4
+    CERTIFIED = 1
+    AGREED = 2
+    BUDGET = 3
+    DIVERGED = 4
+    INTERRUPTED = 5
 
     @property
     def sentence(self) -> str:
@@ -19,8 +20,14 @@ class Outcome(enum.Enum):
 
 _SENTENCES = {
     Outcome.RUNNING: "The fit has not ended yet.",
-    Outcome.SETTLED: "The parameters settled: the learning rate decayed until its steps no longer mattered.",
-    Outcome.BUDGET: "All steps were done.",
+    Outcome.CERTIFIED: (
+        "Certified: the gradient, measured with draws of its own, bounds the gap to the best member of the "
+        "family nearby by the tolerance."
+    ),
+    Outcome.AGREED: (
+        "Agreed: twice in a row, twice as many steps have not raised the ELBO by more than the tolerance."
+    ),
+    Outcome.BUDGET: "All steps of the budget were done.",
     Outcome.DIVERGED: (
         "The ELBO or the parameters became infinite or nan; the result is the last state before that. "
         "Try a smaller learning rate, or another start."

@@ -16,6 +16,7 @@ from dlrd.fitting.history import History
 from dlrd.fitting.inputs import as_key
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.summary import Summary, summarize_draws, summarize_normal
+from dlrd.fitting.verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +38,7 @@ class Fit:
     num_draws: int  # draws a step
     seconds: float  # wall time of the call, compilation included
     monitored: dict[str, np.ndarray] | None = None  # what `monitor` gave, after the steps under "step"
+    verdict: Verdict | None = None  # how sure an automatic fit is
 
     def __repr__(self) -> str:
         return (
@@ -46,13 +48,17 @@ class Fit:
 
     @property
     def elbo(self) -> float:
-        """The ELBO, averaged over the last tenth of the history."""
+        """The ELBO: that of the verdict, or else averaged over the last tenth of the history."""
+        if self.verdict is not None and np.isfinite(self.verdict.elbo):
+            return self.verdict.elbo
         newest = self._last_tenth(self.history.elbo)
         return float(np.mean(newest)) if len(newest) else float("nan")
 
     @property
     def elbo_error(self) -> float:
         """The Monte Carlo standard error of `elbo`."""
+        if self.verdict is not None and np.isfinite(self.verdict.elbo):
+            return self.verdict.elbo_error
         newest = self._last_tenth(self.history.elbo)
         errors = self._last_tenth(self.history.elbo_error)
         if np.isfinite(errors).all() and len(errors):
@@ -70,11 +76,12 @@ class Fit:
         return _sample(self.family, as_key(key), num)
 
     def summary(self) -> Summary:
-        """Mean, standard deviation and quantiles of each coordinate.
+        """Mean, standard deviation and quantiles of each coordinate; with the verdict of an automatic fit.
 
         Exact for the normal families; from 10,000 draws with a fixed key for all others.
         """
-        sentence = self.outcome.sentence
+        verdict = [] if self.verdict is None else self.verdict.sentences
+        sentence = "\n".join([self.outcome.sentence, *verdict])
         if isinstance(self.family, _NORMALS):
             return summarize_normal(np.asarray(self.family.mean), np.asarray(self.family.std), sentence)
         return summarize_draws(np.asarray(self.sample(0, _SUMMARY_DRAWS)), sentence)
@@ -117,6 +124,7 @@ class Fit:
             "num_steps": self.num_steps,
             "num_draws": self.num_draws,
             "seconds": self.seconds,
+            "verdict": None if self.verdict is None else asdict(self.verdict),
         }
         archive.write(Path(path), arrays, data)
 
@@ -186,4 +194,5 @@ def load(path: str | Path, family: Family | None = None) -> Fit:
             if name.startswith("monitored.")
         }
         or None,
+        verdict=Verdict(**data["verdict"]) if data.get("verdict") else None,
     )

@@ -1,5 +1,6 @@
 """The state of a fit and the one pure function that advances it."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from dlrd.families import Family, FromNoise
+from dlrd.families import Family, FromNoise, Natural
 from dlrd.fitting import average
 from dlrd.fitting.outcome import Outcome
 from dlrd.gradients.estimate import Estimator, LogDensity, split
+from dlrd.gradients.natural import natural_gradient
 from dlrd.gradients.sobol import Driven, sobol_noise
 
 OptimizerOrFactory = optax.GradientTransformation | Callable[[Float[Array, ""]], optax.GradientTransformation]
@@ -30,7 +32,6 @@ class Method(NamedTuple):
     optimizer: OptimizerOrFactory
     estimator: Estimator
     num_draws: int
-    max_decays: int | None  # ends the fit once the rate has decayed so often
     is_averaging: bool = False  # whether the state keeps the average over the run's tail
     draws: Draws = "independent"
 
@@ -57,7 +58,22 @@ class Record(NamedTuple):
     num_decays: Any  # likewise, 0
 
 
-def initial_state(
+@functools.lru_cache(maxsize=8)
+def compiled_start(
+    method: Method,
+) -> Callable[[Family, Key[Array, " run"], Float[Array, " run ..."] | None], State]:
+    """A program for the initial state of all runs: its many small arrays one by one would take far longer."""
+
+    @eqx.filter_jit
+    def start(
+        family: Family, keys: Key[Array, " run"], learning_rates: Float[Array, " run ..."] | None
+    ) -> State:
+        return jax.vmap(functools.partial(_initial_state, method, family))(keys, learning_rates)
+
+    return start
+
+
+def _initial_state(
     method: Method, family: Family, key: Key[Array, ""], learning_rate: Float[Array, ""] | None
 ) -> State:
     trainable: PyTree = split(family)[0]
@@ -90,14 +106,16 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
     optimizer = optax.with_extra_args_support(_optimizer(method, state.learning_rate))
     loss_gradient = jax.tree.map(jnp.negative, estimate.gradient)
     updates, opt_state = optimizer.update(loss_gradient, state.opt_state, state.trainable, value=-elbo)
-    trainable = optax.apply_updates(state.trainable, updates)
+    if method.estimator is natural_gradient:
+        assert isinstance(family, Natural)
+        trainable = split(family.moved(updates))[0]
+    else:
+        trainable = optax.apply_updates(state.trainable, updates)
     num_decays = _reading(opt_state, "num_decays", 0.0)
 
     is_good = jnp.isfinite(elbo) & _all_finite(trainable)
     is_running = state.outcome == Outcome.RUNNING.value
-    is_settled = False if method.max_decays is None else num_decays >= method.max_decays
-    outcome = jnp.where(is_settled, Outcome.SETTLED.value, state.outcome)
-    outcome = jnp.where(is_good, outcome, Outcome.DIVERGED.value)
+    outcome = jnp.where(is_good, state.outcome, Outcome.DIVERGED.value)
     is_counted = is_running & is_good
     advanced = State(
         trainable=_where(is_counted, trainable, state.trainable),

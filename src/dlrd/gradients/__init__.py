@@ -1,6 +1,7 @@
 """Estimators of the ELBO's gradient: log density, family, key, number of draws -> `Estimate`."""
 
 from dlrd.gradients.estimate import Estimate, Estimator, LogDensity
+from dlrd.gradients.natural import natural_gradient
 from dlrd.gradients.reparameterized import reparameterized, sticking_the_landing
 from dlrd.gradients.score_function import score_function
 
@@ -8,6 +9,7 @@ __all__ = [
     "Estimate",
     "Estimator",
     "LogDensity",
+    "natural_gradient",
     "reparameterized",
     "score_function",
     "sticking_the_landing",

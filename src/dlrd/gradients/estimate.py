@@ -29,9 +29,18 @@ class Estimator(Protocol):
     ) -> Estimate: ...
 
 
+class Untrained(eqx.Module):
+    """A part of a family whose arrays are no parameters."""
+
+
 def split(family: FamilyT) -> tuple[FamilyT, FamilyT]:
     """The trainable arrays of a family, and all the rest; `equinox.combine` puts them together again."""
-    return eqx.partition(family, eqx.is_inexact_array)
+    is_trained = jax.tree.map(
+        lambda part: not isinstance(part, Untrained) and eqx.is_inexact_array(part),
+        family,
+        is_leaf=lambda part: isinstance(part, Untrained),
+    )
+    return eqx.partition(family, is_trained)
 
 
 def frozen(family: FamilyT) -> FamilyT:

@@ -1,6 +1,7 @@
 """Draws from one Sobol sequence that goes on from step to step: far more even than independent ones."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, UInt32
 
-from dlrd.families import FromNoise
-
 LOG_LENGTH = 13
 """The sequence has 2¹³ points; then it begins again, shifted."""
+MAX_SIZE = 21_201
+"""Dimensions for which direction numbers are known."""
+MAX_CHEAP = 1024
+"""Dimensions for which the table is small beside what else a fit needs."""
 MAX_NUMBERS = 2**27
 """Of the table, half a gigabyte: in very many dimensions the sequence is shorter."""
 
@@ -19,7 +22,7 @@ MAX_NUMBERS = 2**27
 class Driven(eqx.Module):
     """A family whose next draws are decided: those of `noise`."""
 
-    family: FromNoise
+    family: Any  # `FromNoise`, and `Natural` for natural gradients
     noise: Float[Array, "num_draws noise"]
 
     def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> Array:
@@ -29,6 +32,24 @@ class Driven(eqx.Module):
 
     def log_prob(self, x: Array) -> Array:
         return self.family.log_prob(x)
+
+    @property
+    def noise_size(self) -> int:
+        return self.family.noise_size
+
+    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws noise"]:
+        return self.noise
+
+    def from_noise(self, noise: Float[Array, "*batch noise"]) -> Array:
+        return self.family.from_noise(noise)
+
+    def natural_gradient(
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
+    ) -> "Driven":
+        return Driven(self.family.natural_gradient(slopes, noise), self.noise)
+
+    def moved(self, step: "Driven") -> "Driven":
+        return Driven(self.family.moved(step.family), self.noise)
 
 
 def sobol_noise(
@@ -72,9 +93,9 @@ def _points(size: int) -> UInt32[np.ndarray, "point size"]:
     """The scrambled Sobol sequence; the scrambling is always the same, the shifts are not."""
     from scipy.stats import qmc
 
-    if size > qmc.Sobol.MAXDIM:
+    if size > MAX_SIZE:
         raise ValueError(
-            f'draws="sobol" must take at most {qmc.Sobol.MAXDIM:,} random numbers a draw, got {size:,}; '
+            f'draws="sobol" must take at most {MAX_SIZE:,} random numbers a draw, got {size:,}; '
             'leave draws at "independent"'
         )
     log_length = min(LOG_LENGTH, (MAX_NUMBERS // size).bit_length() - 1)

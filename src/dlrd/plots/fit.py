@@ -38,8 +38,7 @@ def plot_fit(fit: Fit) -> Figure:
     Example:
         >>> import dlrd
         >>> from dlrd.plots import plot_fit
-        >>> fit = dlrd.fit(lambda z: -((z - 3.0) @ z), dlrd.MeanFieldNormal.standard(2), key=0, steps=100,
-        ...                progress=False)
+        >>> fit = dlrd.fit(lambda z: -((z - 3) @ z), dlrd.MeanFieldNormal.standard(2), key=0, progress=False)
         >>> [axes.get_title(loc="left") for axes in plot_fit(fit).axes]
         ['ELBO', 'Learning rate', 'Signal-to-noise ratio', 'Fitted marginals']
     """

@@ -18,14 +18,16 @@ from dlrd.rates._rate import (
     check_between,
     check_count,
     check_learning_rate,
+    check_not_negative,
     scalar,
     transformation,
 )
 
 _BLOCK_SIZE = 2**13
-_MAX_COMPENSATED = 2**16
-"""Up to so many single-precision parameters have compensated sums. For more that would cost too much, and the
-mean over them averages the errors out, up to windows of about 10⁵ iterations."""
+_MAX_FEW = 2**16
+"""Up to so many parameters are few. In single precision they have compensated sums: for more that would cost
+too much, and the mean over them averages the errors out, up to windows of about 10⁵ iterations. And they are
+joined to one array: what few parameters cost is the number of operations."""
 
 
 class DynamicDecayState(NamedTuple):
@@ -37,7 +39,7 @@ class DynamicDecayState(NamedTuple):
     scale: Float[Array, ""]  # product of the decays so far
     position: Int[Array, ""]  # k: the place that the next iterate takes in its window
     min_position: Int[Array, ""]  # k_min: no decay before this place
-    windows: tuple[regression.Window, ...]  # one for each tracked array
+    windows: tuple[regression.Window, ...]  # one for each tracked array, or one for all
 
 
 def dynamic_decay(
@@ -45,6 +47,7 @@ def dynamic_decay(
     factor: ArrayLike = 0.1,
     min_snr: ArrayLike = 1.0,
     max_tracked: int | None = None,
+    min_travel: ArrayLike = 0.0,
 ) -> optax.GradientTransformation:
     r"""Decays the learning rate when the parameters oscillate more than they progress.
 
@@ -70,6 +73,8 @@ def dynamic_decay(
         min_snr: the mean signal-to-noise ratio ρ_min below which it decays.
         max_tracked: an approximation for millions of parameters: watch only about this many, evenly spread
             over the leaves, instead of all. The window's memory and time then become negligible.
+        min_travel: a window must also have this many iterations times the rate, k · η ≥ `min_travel`, before
+            it can end. The paper has no such floor; with few parameters a short window fires by chance.
 
     Returns:
         A transformation whose state can be read with
@@ -99,14 +104,15 @@ def dynamic_decay(
     check_between("min_snr", min_snr, 0, float("inf"))
     if max_tracked is not None:
         check_count("max_tracked", max_tracked)
+    check_not_negative("min_travel", min_travel)
 
     def init(params: optax.Params) -> DynamicDecayState:
         values = _tracked_values(params, max_tracked)
-        num_tracked = sum(value.size for value in values)
-        windows = tuple(
-            _empty_window(value, value.dtype == jnp.float32 and num_tracked <= _MAX_COMPENSATED)
-            for value in values
-        )
+        are_few = sum(value.size for value in values) <= _MAX_FEW
+        are_alike = len({value.dtype for value in values}) == 1 and all(map(_is_on_one_device, values))
+        if len(values) > 1 and are_few and are_alike:
+            values = _joined(values)
+        windows = tuple(_empty_window(value, value.dtype == jnp.float32 and are_few) for value in values)
         return DynamicDecayState(
             learning_rate=scalar(learning_rate),
             snr=scalar(jnp.nan),
@@ -124,15 +130,16 @@ def dynamic_decay(
             raise ValueError(NO_PARAMS_MESSAGE)
         position = state.position
         values = _tracked_values(params, max_tracked)
-        # One pass without intermediate arrays, unlike a reduction of truth values; nan stays nan.
-        largest = (jnp.max(jnp.abs(value), initial=0) for value in values)
-        is_finite = functools.reduce(jnp.logical_and, map(jnp.isfinite, largest), jnp.asarray(True))
+        if len(values) > len(state.windows):
+            values = _joined(values)
+        is_finite = functools.reduce(jnp.logical_and, map(_is_finite, values), jnp.asarray(True))
         windows = tuple(
             _record(window, value, position, is_finite)
             for window, value in zip(state.windows, values, strict=True)
         )
+        has_travelled = position * state.learning_rate >= scalar(min_travel)
         snr = jax.lax.cond(
-            is_finite & (position >= state.min_position),
+            is_finite & (position >= state.min_position) & has_travelled,
             lambda: _mean_snr(windows, position),
             lambda: scalar(jnp.nan),
         )
@@ -167,6 +174,14 @@ def _tracked_values(params: optax.Params, max_tracked: int | None) -> list[Array
     return [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in leaves]
 
 
+def _joined(values: list[Array]) -> list[Array]:
+    return [jnp.concatenate([jnp.ravel(value) for value in values])]
+
+
+def _is_on_one_device(value: Array) -> bool:
+    return jax.typeof(value).sharding.mesh.empty
+
+
 def _every(stride: int, leaf: Array) -> Array:
     """One in `stride` entries; of an array on several devices, a copy on each of them."""
 
@@ -183,6 +198,16 @@ def _every(stride: int, leaf: Array) -> Array:
 def _array_leaves(params: optax.Params) -> list[ArrayLike]:
     """All leaves but the places that hold no number (`float0`)."""
     return [leaf for leaf in jax.tree.leaves(params) if getattr(leaf, "dtype", None) != jax.dtypes.float0]
+
+
+def _is_finite(value: Array) -> Bool[Array, ""]:
+    """Whether all of its numbers are."""
+    if value.size <= _MAX_FEW:
+        return jnp.all(
+            jnp.isfinite(value)
+        )  # truth values are added up faster than the largest number is found
+    # One pass without intermediate arrays, unlike the above; nan stays nan.
+    return jnp.isfinite(jnp.max(jnp.abs(value)))
 
 
 def _empty_window(value: Array, keep_errors: bool) -> regression.Window:
@@ -208,8 +233,7 @@ def _mean_snr(windows: tuple[regression.Window, ...], position: Int[Array, ""]) 
     total = num_moved = scalar(0.0)
     for window in windows:
         terms = functools.partial(_snr_and_moved, position=position.astype(window.total.dtype))
-        is_on_one_device = jax.typeof(window.total).sharding.mesh.empty
-        if is_on_one_device and window.total.size > 4 * _BLOCK_SIZE:
+        if _is_on_one_device(window.total) and window.total.size > 4 * _BLOCK_SIZE:
             sums = jax.lax.platform_dependent(
                 window,
                 cpu=lambda window, terms=terms: _sum_in_blocks(terms, window),

@@ -11,6 +11,7 @@ import optax
 from dlrd import __version__
 from dlrd.fitting.result import Fit
 from dlrd.fitting.summary import QUANTILES, Summary
+from dlrd.fitting.verdict import Verdict
 from dlrd.plots import panel_images
 
 MAX_OPEN_ROWS = 12
@@ -31,7 +32,7 @@ def fit_page(fit: Fit) -> str:
     Example:
         >>> import dlrd
         >>> from dlrd.report import fit_page
-        >>> fit = dlrd.fit(lambda z: -((z - 3.0) @ z), dlrd.MeanFieldNormal.standard(2), key=0, steps=100,
+        >>> fit = dlrd.fit(lambda z: -((z - 3.0) @ z), dlrd.MeanFieldNormal.standard(2), key=0,
         ...                progress=False)
         >>> print(fit_page(fit)[:15])
         <!doctype html>
@@ -39,6 +40,10 @@ def fit_page(fit: Fit) -> str:
     images = panel_images(fit)
     summary = fit.summary()
     style = importlib.resources.files("dlrd.report").joinpath("page.css").read_text(encoding="utf-8")
+    warnings = "\n".join(
+        f'<p class="warning">{_escaped(_sentence(warning))}</p>'
+        for warning in (fit.verdict.warnings if fit.verdict else [])
+    )
     facts = "\n".join(
         f"<div><dt>{_escaped(name)}</dt><dd>{_escaped(value)}</dd></div>"
         for name, value in _facts(fit, len(summary.names)).items()
@@ -61,6 +66,7 @@ def fit_page(fit: Fit) -> str:
 <header>
 <p class="kind">Variational fit</p>
 <h1>{_escaped(fit.outcome.sentence)}</h1>
+{warnings}
 <dl class="facts">
 {facts}
 </dl>
@@ -85,6 +91,7 @@ def _facts(fit: Fit, dim: int) -> dict[str, str]:
     more = f" and {len(decays) - MAX_DECAYS:,} more" if len(decays) > MAX_DECAYS else ""
     return {
         "ELBO": _elbo(fit),
+        **_verdict_facts(fit.verdict),
         "Family": type(fit.family).__name__,
         "Dimension": f"{dim:,}",
         "Steps": f"{fit.num_steps:,}",
@@ -94,6 +101,24 @@ def _facts(fit: Fit, dim: int) -> dict[str, str]:
         if len(decays)
         else "none",
     }
+
+
+def _verdict_facts(verdict: Verdict | None) -> dict[str, str]:
+    if verdict is None:
+        return {}
+    spent = ", ".join(f"{phase} {number:,}" for phase, number in verdict.gradients.items() if number)
+    facts = {}
+    if np.isfinite(verdict.gap):
+        facts["Gap to the best nearby"] = (
+            f"{max(verdict.gap, 0):.1g} ± {verdict.gap_error:.1g} nats (tolerance {verdict.tolerance:g})"
+        )
+    facts["Pareto k̂"] = verdict.tail_sentence.removeprefix("k̂ = ")
+    facts["Gradients"] = f"{verdict.num_gradients:,} ({spent})"
+    return facts
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _elbo(fit: Fit) -> str:

@@ -7,15 +7,14 @@ Numba and called from the compiled loop, beats a block elimination in jax (`dlrd
 import functools
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from jaxtyping import Float, Int
+
+from dlrd.paper.problems.lanes import NUM_LANES, compiled, empty_lanes, load, store
 
 NUM_CELLS = 20
 """Elements along each side."""
 SOURCE = 10.0
-LANES = 8
-"""Problems solved side by side: the doubles of one 512-bit vector."""
 
 
 class Mesh(NamedTuple):
@@ -106,147 +105,111 @@ def _run(
     return solutions, values, gradients
 
 
-# Loops over lanes go over eight neighbours in memory, which the compiler turns into single instructions.
-_compiled = numba.njit(cache=True, fastmath={"contract"}, error_model="numpy", nogil=True)
-
-
-@_compiled
+@compiled
 def _solve_all(
-    diffusivity, observed, nodes, unknowns, stiffness, load, bandwidth, solutions, values, gradients
+    diffusivity, observed, nodes, unknowns, stiffness, right_side, bandwidth, solutions, values, gradients
 ):
     num_draws, num_nodes = diffusivity.shape
     num_unknowns = len(observed)
-    lanes = np.empty((num_nodes, LANES))
-    band = np.empty((num_unknowns, (bandwidth + 1) * LANES))
-    inverse_pivot = np.empty((num_unknowns, LANES))
-    solution = np.zeros((num_unknowns + 1, LANES))  # the last row stands for the edge
-    adjoint = np.zeros((num_unknowns + 1, LANES))
-    gradient = np.empty((num_nodes, LANES))
-    for first in range(0, num_draws, LANES):
-        num_lanes = min(LANES, num_draws - first)
-        for lane in range(LANES):
+    lanes = empty_lanes(num_nodes)
+    band = empty_lanes(num_unknowns * (bandwidth + 1)).reshape(num_unknowns, bandwidth + 1, NUM_LANES)
+    solution = empty_lanes(num_unknowns + 1)  # the last row stands for the edge
+    adjoint = empty_lanes(num_unknowns + 1)
+    gradient = empty_lanes(num_nodes)
+    value = empty_lanes(1)
+    for first in range(0, num_draws, NUM_LANES):
+        num_lanes = min(NUM_LANES, num_draws - first)
+        for lane in range(NUM_LANES):
             draw = first + min(lane, num_lanes - 1)
             for node in range(num_nodes):
                 lanes[node, lane] = diffusivity[draw, node]
         _assemble(lanes, nodes, unknowns, stiffness, band)
-        _factorize(band, inverse_pivot, bandwidth)
-        solution[:num_unknowns] = load
-        _substitute(band, inverse_pivot, bandwidth, solution)
+        _factorize(band)
+        solution[:num_unknowns] = right_side
+        solution[num_unknowns] = 0
+        _substitute(band, solution)
+        value[:] = 0
         for row in range(num_unknowns):
-            for lane in range(LANES):
-                adjoint[row, lane] = solution[row, lane] - observed[row]
-        for lane in range(num_lanes):
-            solutions[first + lane] = solution[:num_unknowns, lane]
-            values[first + lane] = 0.5 * np.sum(adjoint[:num_unknowns, lane] ** 2)
-        _substitute(band, inverse_pivot, bandwidth, adjoint)
+            residual = load(solution, row) - observed[row]
+            store(adjoint, row, residual)
+            store(value, 0, load(value, 0) + 0.5 * residual * residual)
+        adjoint[num_unknowns] = 0
+        _substitute(band, adjoint)
         _pull_back(solution, adjoint, nodes, unknowns, stiffness, gradient)
         for lane in range(num_lanes):
+            solutions[first + lane] = solution[:num_unknowns, lane]
+            values[first + lane] = value[0, lane]
             gradients[first + lane] = gradient[:, lane]
 
 
-@_compiled
+@compiled
 def _assemble(diffusivity, nodes, unknowns, stiffness, band):
-    """The upper half of K: `band[i]` holds K[i, i], K[i, i+1], …, lanes innermost."""
+    """The upper half of K: `band[i]` holds K[i, i], K[i, i+1], …"""
     band[:] = 0
     edge = len(band)
     for element in range(len(nodes)):
-        d0, d1, d2, d3 = (
-            diffusivity[nodes[element, 0]],
-            diffusivity[nodes[element, 1]],
-            diffusivity[nodes[element, 2]],
-            diffusivity[nodes[element, 3]],
-        )
+        d0 = load(diffusivity, nodes[element, 0])
+        d1 = load(diffusivity, nodes[element, 1])
+        d2 = load(diffusivity, nodes[element, 2])
+        d3 = load(diffusivity, nodes[element, 3])
         for i in range(4):
             row = unknowns[element, i]
             for j in range(4):
                 column = unknowns[element, j]
-                if column < row or column == edge:
-                    continue
-                target = band[row, (column - row) * LANES : (column - row + 1) * LANES]
-                c0, c1, c2, c3 = (
-                    stiffness[0, i, j],
-                    stiffness[1, i, j],
-                    stiffness[2, i, j],
-                    stiffness[3, i, j],
-                )
-                for lane in range(LANES):
-                    target[lane] += c0 * d0[lane] + c1 * d1[lane] + c2 * d2[lane] + c3 * d3[lane]
+                if row <= column < edge:
+                    c = stiffness[:, i, j]
+                    place = (row, column - row)
+                    store(band, place, load(band, place) + c[0] * d0 + c[1] * d1 + c[2] * d2 + c[3] * d3)
 
 
-@_compiled
-def _factorize(band, inverse_pivot, bandwidth):
-    """K = Uᵀ P U in place, P the pivots and U with a unit diagonal.
+@compiled
+def _factorize(band):
+    """K = Uᵀ P U in place, U with a unit diagonal, which gives its place to the inverses of the pivots P."""
+    num_rows, width = band.shape[:2]
+    for k in range(num_rows):
+        num_right = min(width, num_rows - k)
+        inverse = 1.0 / load(band, (k, 0))
+        store(band, (k, 0), inverse)
+        for i in range(1, num_right):
+            factor = load(band, (k, i)) * inverse
+            for j in range(num_right - i):
+                store(band, (k + i, j), load(band, (k + i, j)) - factor * load(band, (k, i + j)))
+            store(band, (k, i), factor)
 
-    Eight scalars by name: the compiler packs them into vectors, which it does not for a loop over lanes that
-    it cannot prove to be free of overlap.
+
+@compiled
+def _substitute(band, x):
+    """Solves K x = right-hand side, which is given in `x`, in place.
+
+    Sums end with the neighbour found last, so that the processor can start on the next before that is known.
     """
-    num_rows = len(band)
+    num_rows, width = band.shape[:2]
     for k in range(num_rows):
-        pivot_row = band[k]
-        inverse = inverse_pivot[k]
-        for lane in range(LANES):
-            inverse[lane] = 1 / pivot_row[lane]
-        num_below = min(bandwidth, num_rows - 1 - k)
-        for i in range(1, num_below + 1):
-            u = pivot_row[i * LANES : (i + 1) * LANES]
-            f0, f1, f2, f3 = u[0] * inverse[0], u[1] * inverse[1], u[2] * inverse[2], u[3] * inverse[3]
-            f4, f5, f6, f7 = u[4] * inverse[4], u[5] * inverse[5], u[6] * inverse[6], u[7] * inverse[7]
-            target = band[k + i]
-            for j in range(num_below - i + 1):
-                t = j * LANES
-                s = t + i * LANES
-                s0, s1, s2, s3 = pivot_row[s], pivot_row[s + 1], pivot_row[s + 2], pivot_row[s + 3]
-                s4, s5, s6, s7 = pivot_row[s + 4], pivot_row[s + 5], pivot_row[s + 6], pivot_row[s + 7]
-                t0, t1, t2, t3 = target[t], target[t + 1], target[t + 2], target[t + 3]
-                t4, t5, t6, t7 = target[t + 4], target[t + 5], target[t + 6], target[t + 7]
-                target[t] = t0 - f0 * s0
-                target[t + 1] = t1 - f1 * s1
-                target[t + 2] = t2 - f2 * s2
-                target[t + 3] = t3 - f3 * s3
-                target[t + 4] = t4 - f4 * s4
-                target[t + 5] = t5 - f5 * s5
-                target[t + 6] = t6 - f6 * s6
-                target[t + 7] = t7 - f7 * s7
-            u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7] = f0, f1, f2, f3, f4, f5, f6, f7
-
-
-@_compiled
-def _substitute(band, inverse_pivot, bandwidth, x):
-    """Solves K x = right-hand side, which is given in `x`, in place."""
-    num_rows = len(band)
-    for k in range(num_rows):
-        for i in range(1, min(bandwidth, num_rows - 1 - k) + 1):
-            for lane in range(LANES):
-                x[k + i, lane] -= band[k, i * LANES + lane] * x[k, lane]
+        value = load(x, k)
+        for i in range(min(width - 1, k), 0, -1):
+            value = value - load(band, (k - i, i)) * load(x, k - i)
+        store(x, k, value)
     for k in range(num_rows - 1, -1, -1):
-        for lane in range(LANES):
-            x[k, lane] *= inverse_pivot[k, lane]
-        for i in range(1, min(bandwidth, num_rows - 1 - k) + 1):
-            for lane in range(LANES):
-                x[k, lane] -= band[k, i * LANES + lane] * x[k + i, lane]
+        value = load(x, k) * load(band, (k, 0))
+        for i in range(min(width, num_rows - k) - 1, 0, -1):
+            value = value - load(band, (k, i)) * load(x, k + i)
+        store(x, k, value)
 
 
-@_compiled
+@compiled
 def _pull_back(solution, adjoint, nodes, unknowns, stiffness, gradient):
     """−λᵀ ∂K/∂D_a u at each node a."""
     gradient[:] = 0
     for element in range(len(nodes)):
-        i0, i1, i2, i3 = (
-            unknowns[element, 0],
-            unknowns[element, 1],
-            unknowns[element, 2],
-            unknowns[element, 3],
-        )
-        u0, u1, u2, u3 = solution[i0], solution[i1], solution[i2], solution[i3]
-        v0, v1, v2, v3 = adjoint[i0], adjoint[i1], adjoint[i2], adjoint[i3]
+        u0 = load(solution, unknowns[element, 0])
+        u1 = load(solution, unknowns[element, 1])
+        u2 = load(solution, unknowns[element, 2])
+        u3 = load(solution, unknowns[element, 3])
         for corner in range(4):
-            c = stiffness[corner]
-            target = gradient[nodes[element, corner]]
-            for lane in range(LANES):
-                w0, w1, w2, w3 = u0[lane], u1[lane], u2[lane], u3[lane]
-                target[lane] -= (
-                    v0[lane] * (c[0, 0] * w0 + c[0, 1] * w1 + c[0, 2] * w2 + c[0, 3] * w3)
-                    + v1[lane] * (c[1, 0] * w0 + c[1, 1] * w1 + c[1, 2] * w2 + c[1, 3] * w3)
-                    + v2[lane] * (c[2, 0] * w0 + c[2, 1] * w1 + c[2, 2] * w2 + c[2, 3] * w3)
-                    + v3[lane] * (c[3, 0] * w0 + c[3, 1] * w1 + c[3, 2] * w2 + c[3, 3] * w3)
-                )
+            node = nodes[element, corner]
+            total = load(gradient, node)
+            for i in range(4):
+                c = stiffness[corner, i]
+                force = c[0] * u0 + c[1] * u1 + c[2] * u2 + c[3] * u3
+                total = total - load(adjoint, unknowns[element, i]) * force
+            store(gradient, node, total)

@@ -1,0 +1,1 @@
+"""The same posteriors fitted by other libraries and by simpler rules."""

@@ -1,0 +1,184 @@
+"""A look at where the fit stands, with draws of its own: its ELBO, and how far from the optimum it is."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from dlrd.families import Family, FromNoise, FullRankNormal, Natural
+from dlrd.gradients import LogDensity
+from dlrd.gradients.curvature import Curved, DenseCurvature
+from dlrd.gradients.natural import finite_rows
+from dlrd.gradients.sobol import MAX_CHEAP, sobol_noise
+
+NUM_BLOCKS = 8
+"""Independent estimates of the gradient, whose products have no bias from the noise."""
+BATCH = 32
+"""Draws that are evaluated at once."""
+MIN_DRAWS = NUM_BLOCKS * BATCH
+MAX_SHARE_BAD = 1e-3
+
+
+class Look(NamedTuple):
+    """What was seen."""
+
+    num_draws: int
+    elbo: float  # over the draws where log p is finite
+    elbo_error: float  # its standard error
+    gap: float  # to the family's optimum, in nats, as the gradient tells; nan where that cannot be told
+    gap_error: float  # its standard error
+    share_bad: float  # of the draws, where log p is not finite
+    log_ratios: Float[np.ndarray, " draw"]  # log p − log q
+    gradients: Float[np.ndarray, "block coordinate"] | None  # the mean of each block
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether so much of the family lies where log p is not finite that no normal can be the answer."""
+        return self.share_bad > MAX_SHARE_BAD
+
+    @property
+    def gap_bound(self) -> float:
+        """What the gap is below with some confidence."""
+        return max(self.gap, 0.0) + 2 * self.gap_error
+
+
+class _Batch(NamedTuple):
+    log_ratios: Float[Array, " draw"]
+    gradient: Float[Array, " coordinate"] | None  # in coordinates in which the Fisher information is I
+
+
+def look(
+    log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int, before: Look | None = None
+) -> Look:
+    r"""Estimates the ELBO of `family` and its gap to the optimum.
+
+    Near the optimum the gap is ½ ‖g‖², g the gradient in coordinates in which the Fisher information is the
+    identity (for the means of a mean-field normal: the curvature). The square of a mean of noisy gradients
+    would be too large by their noise; the products of different blocks are not.
+
+    Args:
+        log_density: of one draw.
+        family: any; the gap is known for mean-field normals with their curvature and full-rank ones.
+        key: of the draws.
+        num_draws: in all, rounded up to full blocks.
+        before: a shorter look at the same family with the same key, to be gone on with.
+    """
+    first = 0 if before is None else before.num_draws // MIN_DRAWS
+    last = max(-(-num_draws // MIN_DRAWS), first + 1)
+    batch_fn = _compiled_batch(log_density)
+    blocks = [
+        [
+            jax.tree.map(np.asarray, batch_fn(family, block_key, jnp.asarray(i, jnp.int32)))
+            for i in range(first, last)
+        ]
+        for block_key in jax.random.split(key, NUM_BLOCKS)
+    ]
+    log_ratios = np.concatenate([batch.log_ratios for block in blocks for batch in block]).astype(float)
+    gradients = None
+    if blocks[0][0].gradient is not None:
+        gradients = np.stack(
+            [np.mean([each.gradient for each in block], axis=0, dtype=float) for block in blocks]
+        )
+    if before is not None:
+        share = first / last
+        log_ratios = np.concatenate([before.log_ratios, log_ratios])
+        if gradients is not None and before.gradients is not None:
+            gradients = share * before.gradients + (1 - share) * gradients
+    gap, gap_error = (float("nan"), float("nan")) if gradients is None else _gap(gradients)
+    good = log_ratios[np.isfinite(log_ratios)]
+    return Look(
+        num_draws=len(log_ratios),
+        elbo=float(np.mean(good)) if len(good) else float("-inf"),
+        elbo_error=_standard_error(good),
+        gap=gap,
+        gap_error=gap_error,
+        share_bad=1 - len(good) / len(log_ratios),
+        log_ratios=log_ratios,
+        gradients=gradients,
+    )
+
+
+def _standard_error(values: Float[np.ndarray, " draw"]) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.std(values) / np.sqrt(max(len(values) - 1, 1))) if len(values) else float("inf")
+
+
+def improvement(
+    log_density: LogDensity, old: Family, new: Family, key: Key[Array, ""], num_draws: int
+) -> tuple[float, float]:
+    """How much higher the ELBO of `new` is, and the standard error of that, with the same noise for both."""
+    batch_fn = _compiled_batch(log_density)
+    num_batches = -(-num_draws // BATCH)
+    differences = []
+    for i in range(num_batches):
+        ratios = [batch_fn(family, key, jnp.asarray(i, jnp.int32)).log_ratios for family in (old, new)]
+        with np.errstate(invalid="ignore"):
+            differences.append(np.asarray(ratios[1], float) - np.asarray(ratios[0], float))
+    each = np.concatenate(differences)
+    each = each[np.isfinite(each)]
+    if len(each) < 2:
+        return float("nan"), float("inf")
+    return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each)))
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled_batch(log_density: LogDensity) -> Callable[[Family, Key[Array, ""], Int[Array, ""]], _Batch]:
+    @eqx.filter_jit
+    def batch(family: Family, key: Key[Array, ""], index: Int[Array, ""]) -> _Batch:
+        if not isinstance(family, FromNoise):
+            draws = family.sample(jax.random.fold_in(key, index), (BATCH,))
+            return _Batch(jax.vmap(log_density)(draws) - family.log_prob(draws), None)
+        noise = _mirrored(key, index, family.noise_size, jnp.result_type(*jax.tree.leaves(family)))
+        draws = family.from_noise(noise)
+        if not isinstance(family, Natural):
+            return _Batch(jax.vmap(log_density)(draws) - family.log_prob(draws), None)
+        values, slopes = jax.vmap(jax.value_and_grad(log_density))(draws)
+        log_ratios = values - family.log_prob(draws)
+        chosen = finite_rows(log_ratios, slopes)
+        slopes, noise = slopes[chosen], noise[chosen]
+        return _Batch(log_ratios, _coordinates(family, family.natural_gradient(slopes, noise)))
+
+    return batch
+
+
+def _mirrored(key: Key[Array, ""], index: Int[Array, ""], size: int, dtype: jnp.dtype) -> Float[Array, "..."]:
+    """The next points of a Sobol sequence, unless there are too many dimensions, with their mirror images."""
+    if size <= MAX_CHEAP:
+        half = sobol_noise(key, index, BATCH // 2, size, dtype)
+    else:
+        half = jax.random.normal(jax.random.fold_in(key, index), (BATCH // 2, size), dtype)
+    return jnp.concatenate([half, -half])
+
+
+def _coordinates(family: Natural, gradient: Any) -> Float[Array, " coordinate"] | None:
+    """A natural gradient as a vector whose square norm is twice the gap; None where it cannot tell.
+
+    For the means of a mean-field normal that takes the whole curvature: along directions that are left out, a
+    large gap would look like a small one.
+    """
+    root_two = 2**0.5
+    if isinstance(family, Curved) and isinstance(family.curvature, DenseCurvature):
+        return jnp.concatenate([gradient.family.loc, root_two * gradient.family.log_scale])
+    if isinstance(family, FullRankNormal):
+        diagonal = jnp.diagonal(gradient.cholesky)
+        return jnp.concatenate([gradient.loc, root_two * diagonal, jnp.tril(gradient.cholesky, -1).ravel()])
+    return None
+
+
+def _gap(gradients: Float[np.ndarray, "block coordinate"]) -> tuple[float, float]:
+    """½ ‖g‖² from the products of different blocks, and its standard error by leaving one out at a time."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = 0.5 * gradients @ gradients.T
+        np.fill_diagonal(products, 0.0)
+        num = len(products)
+        total, by_block = products.sum(), products.sum(axis=1)
+        without_one = (total - 2 * by_block) / ((num - 1) * (num - 2))
+        error = np.sqrt((num - 1) / num * np.sum((without_one - without_one.mean()) ** 2))
+    if not np.isfinite(total + error):
+        return float("inf"), float("inf")
+    return float(total / (num * (num - 1))), float(error)

@@ -1,0 +1,141 @@
+"""Each part of the benchmark from the command line, on tiny settings."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from dlrd.bench import ablation, scaling
+from dlrd.bench.peers import compare, ours
+from dlrd.bench.posteriors import cases
+from dlrd.bench.scaling_run import Chain
+from dlrd.bench.table import shown
+from dlrd.cli import app
+from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal
+
+PROBLEM = "arK-arK"
+FILES = {"results.json", "figure.png", "figure.pdf"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With one posterior, of made-up data and a made-up reference."""
+    names = ["alpha", "beta[1]", "sigma"]
+    content = {
+        "data": {"K": 1, "T": 12, "y": np.random.default_rng(0).normal(size=12).tolist()},
+        "reference": {name: {"mean": 0.5, "sd": 1.0} for name in names},
+    }
+    (tmp_path / f"{PROBLEM}.json").write_text(json.dumps(content), encoding="utf-8")
+    return tmp_path
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner(env={"COLUMNS": "200", "PDB_PATH": ""}).invoke(app, ["bench", *map(str, arguments)])
+
+
+def run_on(folder: Path, part: str, *arguments: object) -> tuple[str, dict]:
+    """What a part printed and wrote for the one problem."""
+    given = ("--posteriordb", folder, "--problem", PROBLEM, "--out", folder / "out", "--seeds", 1)
+    result = invoke(part, *given, *arguments)
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in (folder / "out" / part).iterdir()} == FILES
+    return result.output, json.loads((folder / "out" / part / "results.json").read_text(encoding="utf-8"))
+
+
+def test_posteriors(folder: Path) -> None:
+    printed, written = run_on(folder, "posteriors")
+    assert "1 of 1" in printed
+    assert [row["family"] for row in written["rows"]] == ["mean-field", "full-rank"]
+    assert all(abs(row["gap"]) < written["tolerance"] for row in written["rows"])
+    assert (folder / "out" / "optima.npz").is_file()
+    # The second call finds the best normals, and the same fits.
+    again = run_on(folder, "posteriors")[1]
+    assert [row["gap"] for row in again["rows"]] == [row["gap"] for row in written["rows"]]
+
+
+@pytest.mark.slow
+def test_ablation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With three of its parts: each of the others compiles a program more."""
+    parts = (ablation.COMPLETE, "one start", "no average over the tail")
+    monkeypatch.setattr(ablation, "PARTS", {part: ablation.PARTS[part] for part in parts})
+    printed, written = run_on(folder, "ablation", "--max-gradients", 1000)
+    assert all(part in printed for part in ablation.PARTS)
+    assert len(written["rows"]) == 2 * len(ablation.PARTS)
+    assert written["summary"][0]["ratio"] == 1
+
+
+@pytest.mark.slow
+def test_peers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one of the two families and one rate."""
+    monkeypatch.setattr(cases, "FAMILIES", {"full-rank": FullRankNormal})
+    monkeypatch.setattr(ours, "GRID", (1e-2,))
+    printed, written = run_on(folder, "peers", "--max-gradients", 1000)
+    assert all(method in printed for method in [*compare.METHODS, compare.BEST_RATE])
+    gaps = {row["method"]: row["gap"] for row in written["rows"]}
+    assert min(gaps, key=gaps.__getitem__) == compare.AUTOMATIC
+
+
+@pytest.mark.slow
+def test_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the smallest dimension alone: each size is a process that compiles anew."""
+    monkeypatch.setattr(scaling, "DRAWS", ())
+    monkeypatch.setattr(scaling, "DATA", ())
+    options = ("--max-dim", 10, "--max-gradients", 1000)
+    result = invoke("scaling", "--out", tmp_path, *options)
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in (tmp_path / "scaling").iterdir()} == FILES
+    rows = json.loads((tmp_path / "scaling" / "results.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["family"] for row in rows] == ["mean-field", "low-rank"]
+    assert all(row["seconds_per_step"] > 0 and row["peak_megabytes"] > 10 for row in rows)
+    assert 0 <= rows[0]["gap"] < 0.01
+
+
+def test_exponents_of_a_power_law() -> None:
+    rows = [
+        {"axis": "dimension", "family": "mean-field", "size": size, "outcome": "CERTIFIED"}
+        | {"seconds_per_step": size**2 / 7, "seconds": 3 * size, "peak_megabytes": 5.0}
+        for size in (10, 100, 1000)
+    ]
+    (found,) = scaling.fitted_exponents(rows)
+    assert [found[key] for key in ("step", "fit", "memory")] == pytest.approx([2, 1, 0])
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_divergence_from_the_chain_is_that_of_dense_matrices() -> None:
+    chain, dim, rng = Chain(6), 6, np.random.default_rng(1)
+    precision = np.diag(chain.banded[1]) + np.diag(chain.banded[0, 1:], 1) + np.diag(chain.banded[0, 1:], -1)
+    np.testing.assert_allclose(precision @ chain.mean, chain.seen)
+    for family in (
+        MeanFieldNormal(rng.normal(size=dim), rng.normal(size=dim)),
+        LowRankNormal(rng.normal(size=dim), rng.normal(size=dim), rng.normal(size=(dim, 2))),
+    ):
+        covariance = np.diag(family.std**2) if isinstance(family, MeanFieldNormal) else family.covariance
+        shift = np.asarray(family.loc) - chain.mean
+        log_det = np.linalg.slogdet(precision @ np.asarray(covariance))[1]
+        expected = 0.5 * (np.trace(precision @ covariance) + shift @ precision @ shift - dim - log_det)
+        assert chain.divergence(family) == pytest.approx(expected)
+    best = MeanFieldNormal(chain.mean, -0.5 * np.log(chain.banded[1]))
+    assert chain.divergence(best) == pytest.approx(chain.mean_field_divergence())
+
+
+@pytest.mark.parametrize("part", ["posteriors", "ablation", "peers"])
+def test_a_missing_folder_is_told_in_a_sentence(part: str, folder: Path) -> None:
+    no_folder = invoke(part)
+    assert no_folder.exit_code == 2
+    assert "must be given by --posteriordb or the environment variable PDB_PATH" in no_folder.output
+    nowhere = invoke(part, "--posteriordb", folder / "nowhere")
+    assert nowhere.exit_code == 2
+    assert "the folder of the posteriors must exist" in nowhere.output
+
+
+def test_an_unknown_problem_is_told_in_a_sentence(folder: Path) -> None:
+    result = invoke("posteriors", "--posteriordb", folder, "--problem", "arK")
+    assert result.exit_code == 2
+    assert "a problem must be one of" in result.output
+
+
+def test_values_as_tables_show_them() -> None:
+    values = [(True, ""), (None, ".2g"), (float("nan"), ".2g"), (0.1234, ".2g"), (12345, ",d"), ("as is", "")]
+    assert [shown(*value) for value in values] == ["✓", "–", "–", "0.12", "12,345", "as is"]

@@ -1,0 +1,42 @@
+"""An automatic fit with a checkpoint in the folder argv[1], saved to argv[2]: to be killed by a test."""
+
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+
+import dlrd
+from dlrd.fitting import loop
+from dlrd.fitting.automatic import journal
+
+
+def slow_log_gammas(z: jax.Array) -> jax.Array:
+    """Skewed; a draw takes long enough for the run to be killed several times."""
+
+    def waited(value: jax.Array) -> jax.Array:
+        time.sleep(0.0001)
+        return value
+
+    slow = jax.pure_callback(
+        waited, jax.ShapeDtypeStruct((), z.dtype), jnp.zeros((), z.dtype), vmap_method="sequential"
+    )
+    return jnp.sum(z - jnp.exp(z)) - 0.5 * jnp.sum(z) ** 2 + jax.lax.stop_gradient(slow)
+
+
+def main() -> None:
+    journal.SECONDS_BETWEEN = 0.0  # after every chunk
+    journal.MAX_SHARE = float("inf")
+    loop.CHUNK_SECONDS = 0.01
+    dlrd.fit(
+        slow_log_gammas,
+        dlrd.MeanFieldNormal.standard(3),
+        key=0,
+        tolerance=2e-4,
+        checkpoint=sys.argv[1],
+        progress=False,
+    ).save(sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()
