@@ -48,6 +48,15 @@ def test_quadratic_in_few_gradients() -> None:
     np.testing.assert_allclose(descent.slope, hessian @ (descent.point - minimum), atol=1e-12)
 
 
+def test_a_steep_direction_does_not_hide_the_others() -> None:
+    """The first step goes along it; its curvature alone would promise that little is left."""
+    curvatures = np.append(1e6, np.ones(500))
+    target = as_target(lambda z: -0.5 * jnp.sum(curvatures * z**2))
+    descent = descend(target, np.append(1.0, np.full(500, 0.5)), None, TOLERANCE)
+    assert descent.is_at_rest
+    assert descent.value < 10 * TOLERANCE
+
+
 def test_rosenbrock() -> None:
     target = as_target(rosenbrock)
     descent = descend(target, np.array([-1.2, 1.0]), None, TOLERANCE)

@@ -75,6 +75,15 @@ def test_one_point_finds_one_mode() -> None:
     assert target.num_gradients - few > few
 
 
+def test_no_other_mode_is_looked_for_once_the_budget_is_spent() -> None:
+    target = two_modes(0.8)
+    starts, is_at_mode = find_starts(
+        target, dlrd.FullRankNormal.standard(2), KEY, num_starts=8, max_gradients=1
+    )
+    assert is_at_mode
+    assert means(starts) == [LOW]
+
+
 def test_without_a_mode_the_family_as_given_is_among_the_starts() -> None:
     """The funnel's density grows without bound in its neck."""
     target = Target(lambda z: -0.5 * jnp.sum(z[1:] ** 2) * jnp.exp(-z[0]) - 2 * z[0], jnp.dtype("float64"))

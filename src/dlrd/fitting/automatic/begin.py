@@ -18,6 +18,8 @@ from dlrd.gradients.estimate import split
 
 FIRST_GRADIENTS = 256
 """Of the steps before the first look; twice as many before the next."""
+MAX_START_SHARE = 0.25
+"""Of the budget: when the search has spent it, no other mode is looked for."""
 MAX_START_GAP = 1.0
 """In nats, after the short run from a mode: beyond, the family as given is tried too."""
 
@@ -28,11 +30,19 @@ def begin(method: Method, family: Family, key: Key[Array, ""], max_gradients: in
     starts, is_at_mode, num_start = [as_given(family)], True, 0
     if method.estimator is natural_gradient and plan.has_start:
         target = Target(method.log_density, jnp.result_type(*jax.tree.leaves(split(family)[0])))
-        starts, is_at_mode = find_starts(target, family, jax.random.fold_in(key, 1), plan.num_starts)
+        starts, is_at_mode = find_starts(
+            target,
+            family,
+            jax.random.fold_in(key, 1),
+            plan.num_starts,
+            MAX_START_SHARE * max_gradients,
+        )
         num_start = target.num_gradients
+    affordable = (max_gradients - num_start) // (FIRST_GRADIENTS + MIN_DRAWS)
+    starts = starts[: max(affordable, 1)]
     courses = [_short_run(method, start.family, key, max_steps) for start in starts]
     is_doubtful = any(look.gap > MAX_START_GAP for course in courses for look in course.looks)
-    if is_at_mode and is_doubtful and plan.num_starts > 1:
+    if is_at_mode and is_doubtful and plan.num_starts > 1 and len(courses) < affordable:
         courses.append(_short_run(method, as_given(family).family, key, max_steps))
     chosen = max(courses, key=lambda course: course.best[0])
     spent = {phase: sum(course.gradients[phase] for course in courses) for phase in chosen.gradients}

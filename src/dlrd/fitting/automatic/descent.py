@@ -13,6 +13,8 @@ from dlrd.gradients.curvature import Curvature
 MEMORY = 20
 MAX_ITERATIONS = 200
 MAX_TRIALS = 30
+NUM_QUIET = 5
+"""Steps that together must gain little before a descent counts as at rest."""
 SUFFICIENT, STEEP = 1e-4, 0.9
 """Of the slope at the start of a line: the decrease to reach, and what must not be left at its end."""
 
@@ -51,7 +53,9 @@ def descend(
         target: −log p.
         start: where it must be finite.
         curvature: whose inverse root whitens; None for the coordinates as they are.
-        tolerance: ends once Newton's estimate of what is left, in nats, is below.
+        tolerance: ends once Newton's estimate of what is left, in nats, is below. After steps along steep
+            directions that is too low for the others; therefore the gain of the latest steps together must be
+            below, too, or the estimate for a curvature of 1.
         is_known: ends at a point for which it holds.
         max_iterations: ends after so many.
     """
@@ -60,12 +64,14 @@ def descend(
     path, steps, changes = [start], [], []
     if not np.isfinite(value):
         return Descent(start, value, slope, path, steps, is_at_rest=False)
-    is_at_rest = False
+    is_at_rest, values = False, [value]
     with np.errstate(over="ignore", invalid="ignore"):  # a density without bound grows until it overflows
         for _ in range(max_iterations):
             direction = -_newton(here.whitened, steps, changes)
             slope_along = float(here.whitened @ direction)
-            is_at_rest = bool(steps) and -0.5 * slope_along < tolerance
+            plain = 0.5 * float(here.whitened @ here.whitened)
+            gain = values[-1 - NUM_QUIET] - values[-1] if len(values) > NUM_QUIET else np.inf
+            is_at_rest = bool(steps) and max(-0.5 * slope_along, min(gain, plain)) < tolerance
             if is_at_rest or is_known(here.point) or not slope_along < 0:
                 break
             found = _search(target, here, curvature, direction, slope_along)
@@ -76,6 +82,7 @@ def descend(
             if step @ change > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
                 steps, changes = [*steps[1 - MEMORY :], step], [*changes[1 - MEMORY :], change]
             path.append(there.point)
+            values.append(there.value)
             here = there
     return Descent(here.point, here.value, here.slope, path, steps, is_at_rest)
 

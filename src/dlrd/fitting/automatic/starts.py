@@ -28,7 +28,7 @@ class Start(NamedTuple):
 
 
 def find_starts(
-    target: Target, family: Family, key: Key[Array, ""], num_starts: int
+    target: Target, family: Family, key: Key[Array, ""], num_starts: int, max_gradients: float = np.inf
 ) -> tuple[list[Start], bool]:
     """Families to start from, the most promising first, and whether the first is at a mode.
 
@@ -37,6 +37,7 @@ def find_starts(
         family: a mean-field, full-rank or low-rank normal: its mean and draws from it are the points.
         key: of those draws.
         num_starts: how many points.
+        max_gradients: after so many no other mode is looked for.
     """
     assert isinstance(family, (MeanFieldNormal, FullRankNormal, LowRankNormal))
     is_dense = isinstance(family, FullRankNormal) or len(family.loc) <= MAX_DENSE
@@ -57,6 +58,8 @@ def find_starts(
     noise = jnp.asarray(host_noise(key, (num_starts, family.noise_size)), family.loc.dtype)
     draws = np.asarray(family.from_noise(noise), float) - center
     for number in range(num_starts - 1):
+        if target.num_gradients > max_gradients:
+            break
         side, pair = (-1) ** number, number // 2
         point = center + side * WIDENINGS[pair % len(WIDENINGS)] * draws[pair]
         mode = find_mode(
