@@ -4,11 +4,14 @@ import contextlib
 import enum
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import dlrd
+
+if TYPE_CHECKING:
+    from dlrd.bench.posteriors.cases import Settings
 
 app = typer.Typer(
     help="Variational inference without a learning rate to tune.", no_args_is_help=True, add_completion=False
@@ -119,16 +122,24 @@ def _plain_errors() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
-def _checked(posteriordb: Path | None, problems: list[str] | None) -> tuple[Path, list[str]]:
-    """The folder and the problems, which all parts with posteriors check before they start."""
+def _settings(
+    posteriordb: Path | None,
+    out: Path,
+    seeds: int,
+    max_gradients: int,
+    problems: list[str] | None,
+    tolerance: float = 1e-2,
+) -> "Settings":
+    """What all parts with posteriors are told, checked before they start."""
     if posteriordb is None:
         raise typer.BadParameter(
             "the folder of the posteriors must be given by --posteriordb or the environment variable PDB_PATH"
         )
-    from dlrd.bench.posteriors.cases import check
+    from dlrd.bench.posteriors.cases import Settings
 
-    check(problems or [], posteriordb)
-    return posteriordb, problems or []
+    settings = Settings(posteriordb, out, seeds, max_gradients, tolerance, problems or [])
+    settings.check()
+    return settings
 
 
 @bench.command()
@@ -140,15 +151,15 @@ def posteriors(
     max_gradients: Budget = 100_000,
     problem: Problems = None,
 ) -> None:
-    """How close automatic fits come: nine posteriors with references, and two of the paper's problems.
+    """How close automatic fits come: nine posteriors with references, and the paper's problems.
 
     Needs the extra dlrd[bench].
     """
     with _plain_errors():
         from dlrd.bench.posteriors import accuracy
 
-        folder, problems = _checked(posteriordb, problem)
-    accuracy.run(folder, out, seeds, tolerance, max_gradients, problems)
+        settings = _settings(posteriordb, out, seeds, max_gradients, problem, tolerance)
+    accuracy.run(settings)
 
 
 @bench.command()
@@ -167,8 +178,8 @@ def ablation(
     with _plain_errors():
         from dlrd.bench import ablation
 
-        folder, problems = _checked(posteriordb, problem)
-    ablation.run(folder, out, seeds, tolerance, max_gradients, problems)
+        settings = _settings(posteriordb, out, seeds, max_gradients, problem, tolerance)
+    ablation.run(settings)
 
 
 @bench.command()
@@ -204,5 +215,24 @@ def peers(
         from dlrd.bench.peers import compare, others
 
         others.check_installed()
-        folder, problems = _checked(posteriordb, problem)
-    compare.run(folder, out, seeds, max_gradients, problems)
+        settings = _settings(posteriordb, out, seeds, max_gradients, problem)
+    compare.run(settings)
+
+
+@bench.command()
+def budgets(
+    posteriordb: Posteriors = None,
+    out: Out = OUT,
+    seeds: Seeds = 3,
+    max_gradients: Budget = 64_000,
+    problem: Problems = None,
+) -> None:
+    """The gap after 8,000, 32,000 and 64,000 gradients: automatic, the paper's rule, Adam at its best rate.
+
+    Needs the extra dlrd[bench].
+    """
+    with _plain_errors():
+        from dlrd.bench import budgets
+
+        settings = _settings(posteriordb, out, seeds, max_gradients, problem)
+    budgets.run(settings)

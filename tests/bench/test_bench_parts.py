@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from dlrd.bench import ablation, scaling
+from dlrd.bench import ablation, budgets, scaling
 from dlrd.bench.peers import compare, ours
 from dlrd.bench.posteriors import cases
 from dlrd.bench.scaling_run import Chain
@@ -44,6 +44,7 @@ def run_on(folder: Path, part: str, *arguments: object) -> tuple[str, dict]:
     return result.output, json.loads((folder / "out" / part / "results.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_posteriors(folder: Path) -> None:
     printed, written = run_on(folder, "posteriors")
     assert "1 of 1" in printed
@@ -75,6 +76,18 @@ def test_peers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(method in printed for method in [*compare.METHODS, compare.BEST_RATE])
     gaps = {row["method"]: row["gap"] for row in written["rows"]}
     assert min(gaps, key=gaps.__getitem__) == compare.AUTOMATIC
+
+
+@pytest.mark.slow
+def test_budgets(folder: Path) -> None:
+    """With one budget that is smaller than the usual ones."""
+    printed, written = run_on(folder, "budgets", "--max-gradients", 2000)
+    assert "2,000" in printed
+    assert [row["family"] for row in written["rows"]] == ["mean-field", "full-rank"]
+    for row in written["rows"]:
+        assert row["rate"] in ours.GRID
+        assert row["is_lowest"]
+        assert row[budgets.AUTOMATIC] < 0.01 < min(row[budgets.RULE], row[budgets.STATIC])
 
 
 @pytest.mark.slow
@@ -120,7 +133,7 @@ def test_the_divergence_from_the_chain_is_that_of_dense_matrices() -> None:
     assert chain.divergence(best) == pytest.approx(chain.mean_field_divergence())
 
 
-@pytest.mark.parametrize("part", ["posteriors", "ablation", "peers"])
+@pytest.mark.parametrize("part", ["posteriors", "ablation", "peers", "budgets"])
 def test_a_missing_folder_is_told_in_a_sentence(part: str, folder: Path) -> None:
     no_folder = invoke(part)
     assert no_folder.exit_code == 2

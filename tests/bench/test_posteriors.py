@@ -222,6 +222,7 @@ def test_values(folder: Path, name: str, x64: None) -> None:
     np.testing.assert_allclose(parameters, expected_parameters, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_default_float_type(folder: Path, name: str, precision: jnp.dtype) -> None:
     posterior = read(folder, name)

@@ -2,14 +2,13 @@
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from dlrd.bench.posteriors.cases import Case, cases
+from dlrd.bench.posteriors.cases import Case, Settings, cases
 from dlrd.bench.posteriors.optimum import elbo_gap
 from dlrd.bench.table import Column, Row, print_table, save_figure, write
 from dlrd.families import FullRankNormal, MeanFieldNormal
@@ -29,61 +28,45 @@ PARTS: dict[str, Plan] = {
     "curvature as at the mode": Plan(is_updating=False),
     "no floor for the windows": Plan(min_travel=0.0),
     "the paper's factor 0.1": Plan(factor=0.1),
+    "32 draws a step for 8": Plan(num_draws=32),
 }
-"""What is switched off, in words, and the plan without it."""
+"""What is switched off or exchanged, in words, and the plan for that."""
 COLUMNS = [
     Column("part", "the automatic mode with"),
     Column("certified", "certified", ".0%"),
     Column("within", "gap within tolerance", ".0%"),
     Column("gradients", "gradients", ",.0f"),
     Column("ratio", "against all parts", ".2f"),
+    Column("seconds", "seconds", ".2f"),
     Column("gap", "gap, nats", ".2g"),
     Column("worst_gap", "worst", ".2g"),
 ]
 
 
-def run(
-    folder: Path,
-    out: Path,
-    num_seeds: int,
-    tolerance: float,
-    max_gradients: int,
-    problems: Sequence[str] = (),
-) -> list[Row]:
-    """Fits every problem with each part off; prints, writes and draws what came out.
-
-    Args:
-        folder: of the nine posteriors.
-        out: results go to `out`/ablation.
-        num_seeds: fits of each.
-        tolerance: of each fit, in nats.
-        max_gradients: of each fit.
-        problems: names; all if empty.
-    """
-    with jax.enable_x64(True):
-        rows, merged = [], []
-        for case in cases(folder, out, problems):
-            for part in PARTS:
-                rows += [_row(case, part, seed, tolerance, max_gradients) for seed in range(num_seeds)]
-            print(f"{case.problem}, {case.family}: done")
-            merged = summary(rows, tolerance)
-            settings = {"seeds": num_seeds, "tolerance": tolerance, "max_gradients": max_gradients}
-            write(out / "ablation", rows, **settings, summary=merged)
-            # Programs of one problem are of no use to the next, and there are many.
-            jax.clear_caches()
+def run(settings: Settings) -> list[Row]:
+    """Fits every problem with each part off; prints, writes and draws what came out."""
+    rows, merged, tolerance = [], [], settings.tolerance
+    for case in cases(settings):
+        for part in PARTS:
+            rows += [_row(case, part, seed, settings) for seed in range(settings.num_seeds)]
+        print(f"{case.problem}, {case.family}: done")
+        merged = summary(rows, tolerance)
+        write(settings.out / "ablation", rows, **settings.written, summary=merged)
+        # Programs of one problem are of no use to the next, and there are many.
+        jax.clear_caches()
     print_table(f"Each part switched off, tolerance {tolerance:g} nats, medians", COLUMNS, merged)
-    save_figure(_figure(rows), out / "ablation")
+    save_figure(_figure(rows), settings.out / "ablation")
     return merged
 
 
-def _row(case: Case, part: str, seed: int, tolerance: float, max_gradients: int) -> dict[str, Any]:
+def _row(case: Case, part: str, seed: int, settings: Settings) -> dict[str, Any]:
     found = fit_automatically(
         case.log_density,
         case.start,
         jax.random.key(seed),
         gradient=None,
-        tolerance=tolerance,
-        max_gradients=max_gradients,
+        tolerance=settings.tolerance,
+        max_gradients=settings.max_gradients,
         checkpoint=None,
         progress=False,
         plan=PARTS[part],
@@ -116,6 +99,7 @@ def summary(rows: Sequence[Row], tolerance: float) -> list[Row]:
                 "within": statistics.fmean(row["gap"] <= tolerance for row in group),
                 "gradients": statistics.median(row["gradients"] for row in group),
                 "ratio": statistics.median(row["gradients"] / complete[_fitted(row)] for row in group),
+                "seconds": statistics.median(row["seconds"] for row in group),
                 "gap": statistics.median(row["gap"] for row in group),
                 "worst_gap": max(row["gap"] for row in group),
             }

@@ -1,12 +1,12 @@
 """`dlrd bench peers`: the same posteriors by other libraries and simpler rules, in one run."""
 
 import contextlib
+import importlib.util
 import io
 import math
 import statistics
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from dlrd.bench.peers import others, ours
 from dlrd.bench.peers.answer import Answer, MethodFn, Task, is_finite
-from dlrd.bench.posteriors.cases import Case, cases
+from dlrd.bench.posteriors.cases import Case, Settings, cases
 from dlrd.bench.posteriors.optimum import elbo_gap
 from dlrd.bench.table import Column, Row, print_table, save_figure, write
 from dlrd.plots.style import LINE, MARK, MUTED, house_style
@@ -27,11 +27,14 @@ METHODS: dict[str, MethodFn] = {
     "optax schedule-free Adam": ours.schedule_free,
     "optax reduce-on-plateau": ours.reduce_on_plateau,
     "NumPyro SVI": others.numpyro_svi,
+    "Pyro SVI": others.pyro_svi,
     "PyMC ADVI": others.pymc_advi,
     "BlackJAX VI": others.blackjax_vi,
     "BlackJAX Pathfinder": others.blackjax_pathfinder,
 }
 FULL_RANK_ONLY = ("BlackJAX Pathfinder",)
+WHERE_INSTALLED = {"Pyro SVI": "pyro"}
+"""Methods that are left out without a package, which no extra brings: its PyTorch is larger than all else."""
 SMALLEST_GAP, LARGEST_GAP = 1e-5, 1e7
 """Shown; what is beyond, or not finite, is drawn there."""
 COLUMNS = [
@@ -46,37 +49,27 @@ COLUMNS = [
 ]
 
 
-def run(
-    folder: Path, out: Path, num_seeds: int, max_gradients: int, problems: Sequence[str] = ()
-) -> list[Row]:
-    """Fits every problem with every method; prints, writes and draws what came out.
-
-    Args:
-        folder: of the nine posteriors.
-        out: results go to `out`/peers.
-        num_seeds: fits of each.
-        max_gradients: of each fit, the same for all methods.
-        problems: names; all if empty.
-    """
-    with jax.enable_x64(True):
-        rows, merged = [], []
-        for case in cases(folder, out, problems):
-            for seed in range(num_seeds):
-                task = Task(case.log_density, case.dim, case.family, seed, max_gradients)
-                rows += _rows(case, task)
-            print(f"{case.problem}, {case.family}: done")
-            merged = summary(rows)
-            write(out / "peers", rows, seeds=num_seeds, max_gradients=max_gradients, summary=merged)
-            jax.clear_caches()
+def run(settings: Settings) -> list[Row]:
+    """Fits every problem with every method; prints, writes and draws what came out."""
+    rows, merged, max_gradients = [], [], settings.max_gradients
+    for case in cases(settings):
+        for seed in range(settings.num_seeds):
+            rows += _rows(case, Task(case.log_density, case.dim, case.family, seed, max_gradients))
+        print(f"{case.problem}, {case.family}: done")
+        merged = summary(rows)
+        write(settings.out / "peers", rows, **settings.written, summary=merged)
+        jax.clear_caches()
     print_table(f"{max_gradients:,} gradients at the most, medians", COLUMNS, merged)
-    save_figure(_figure(rows), out / "peers")
+    save_figure(_figure(rows), settings.out / "peers")
     return merged
 
 
 def _rows(case: Case, task: Task) -> list[dict[str, Any]]:
     rows = []
     for method, solve in METHODS.items():
-        if method in FULL_RANK_ONLY and task.is_mean_field:
+        package = WHERE_INSTALLED.get(method)
+        is_missing = package is not None and importlib.util.find_spec(package) is None
+        if is_missing or (method in FULL_RANK_ONLY and task.is_mean_field):
             continue
         # PyMC reports to the terminal whatever it is told.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -15,8 +15,8 @@ from dlrd.bench.peers.answer import Answer, Task, Vector, full_rank, mean_field
 BLACKJAX_DRAWS = 100
 """Of each step, BlackJAX's default."""
 BLACKJAX_RATE = 1e-2
-NUMPYRO_RATE = 5e-4
-"""Of Adam, as in the example of NumPyro's `SVI`."""
+NUMPYRO_RATE = PYRO_RATE = 5e-4
+"""Of Adam, as in the example of NumPyro's `SVI` and Pyro's first tutorial of it."""
 
 
 def check_installed() -> None:
@@ -91,6 +91,49 @@ def blackjax_pathfinder(task: Task) -> Answer:
     num_points = info.path.elbo.shape[0]
     num_iterations = int(jnp.sum(jnp.isfinite(info.path.elbo)))
     return Answer(full_rank(mean, covariance), 200 * num_points + num_iterations)
+
+
+def pyro_svi(task: Task) -> Answer:
+    """Pyro's `SVI` with an automatic guide: Adam, one draw a step."""
+    import pyro
+    import torch
+    from pyro.infer import SVI, Trace_ELBO
+    from pyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
+
+    value_and_slope = jax.jit(jax.value_and_grad(task.log_density))
+
+    class LogDensity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, z: Any) -> Any:
+            value, slope = value_and_slope(z.detach().numpy())
+            ctx.slope = torch.tensor(np.asarray(slope))
+            return torch.tensor(float(value))
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            return grad_outputs[0] * ctx.slope
+
+    def model() -> None:
+        normal = pyro.distributions.Normal(torch.zeros(task.dim), torch.ones(task.dim))
+        z = pyro.sample("z", normal.mask(False).to_event(1))  # the guide wants something to draw from
+        pyro.factor("log_density", LogDensity.apply(z))
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        pyro.clear_param_store()
+        pyro.set_rng_seed(task.seed)
+        guide: Any = AutoDiagonalNormal(model) if task.is_mean_field else AutoMultivariateNormal(model)
+        svi = SVI(model, guide, pyro.optim.Adam({"lr": PYRO_RATE}), Trace_ELBO())
+        for _ in range(task.max_gradients):
+            svi.step()
+    finally:
+        torch.set_default_dtype(before)
+    mean, std = guide.loc.detach().numpy(), guide.scale.detach().numpy()
+    if task.is_mean_field:
+        return Answer(mean_field(mean, std), task.max_gradients)
+    root = std[:, None] * guide.scale_tril.detach().numpy()
+    return Answer(full_rank(mean, root @ root.T), task.max_gradients)
 
 
 def pymc_advi(task: Task) -> Answer:

@@ -2,14 +2,13 @@
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from dlrd.bench.posteriors.cases import FAMILIES, Case, cases
+from dlrd.bench.posteriors.cases import FAMILIES, Case, Settings, cases
 from dlrd.bench.posteriors.models import Posterior
 from dlrd.bench.posteriors.optimum import elbo_gap
 from dlrd.bench.table import Column, Row, print_table, save_figure, write
@@ -36,34 +35,17 @@ COLUMNS = [
 ]
 
 
-def run(
-    folder: Path,
-    out: Path,
-    num_seeds: int,
-    tolerance: float,
-    max_gradients: int,
-    problems: Sequence[str] = (),
-) -> list[Row]:
-    """Fits every problem with both families and every seed; prints, writes and draws what came out.
-
-    Args:
-        folder: of the nine posteriors.
-        out: results go to `out`/posteriors.
-        num_seeds: fits of each.
-        tolerance: of each fit, in nats.
-        max_gradients: of each fit.
-        problems: names; all if empty.
-    """
-    with jax.enable_x64(True):
-        rows = []
-        for case in cases(folder, out, problems):
-            rows += [_row(case, seed, tolerance, max_gradients) for seed in range(num_seeds)]
-            last = rows[-1]
-            print(f"{case.problem}, {case.family}: gap {last['gap']:.1e}, {last['gradients']:,} gradients")
-    settings = {"seeds": num_seeds, "tolerance": tolerance, "max_gradients": max_gradients}
-    write(out / "posteriors", rows, **settings)
+def run(settings: Settings) -> list[Row]:
+    """Fits every problem with both families and every seed; prints, writes and draws what came out."""
+    rows, tolerance = [], settings.tolerance
+    for case in cases(settings):
+        rows += [_row(case, seed, settings) for seed in range(settings.num_seeds)]
+        last = rows[-1]
+        print(f"{case.problem}, {case.family}: gap {last['gap']:.1e}, {last['gradients']:,} gradients")
+        write(settings.out / "posteriors", rows, **settings.written)
+        jax.clear_caches()
     print_table(f"Automatic fits, tolerance {tolerance:g} nats, medians", COLUMNS, _medians(rows))
-    save_figure(_figure(rows, tolerance), out / "posteriors")
+    save_figure(_figure(rows, tolerance), settings.out / "posteriors")
     return rows
 
 
@@ -78,13 +60,13 @@ def errors(posterior: Posterior | None, family: Family) -> tuple[float, float]:
     return float(np.sqrt(np.mean(mean**2))), float(np.sqrt(np.mean(std**2)))
 
 
-def _row(case: Case, seed: int, tolerance: float, max_gradients: int) -> dict[str, Any]:
+def _row(case: Case, seed: int, settings: Settings) -> dict[str, Any]:
     found = fit(
         case.log_density,
         case.start,
         key=seed,
-        tolerance=tolerance,
-        max_gradients=max_gradients,
+        tolerance=settings.tolerance,
+        max_gradients=settings.max_gradients,
         progress=False,
     )
     assert found.verdict is not None

@@ -1,12 +1,10 @@
 """Runs one batch and keeps its results in one plain file."""
 
-import contextlib
 import functools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from dlrd.fitting import archive
 from dlrd.fitting.monitor import log_spaced
 from dlrd.paper.experiments.spec import Batch, Setting
 from dlrd.paper.experiments.targets import TARGETS
+from dlrd.paper.precision import double_precision
 
 DIRECTIONS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "sgd": optax.identity,
@@ -111,18 +110,6 @@ def run_batch(batch: Batch, folder: Path, progress: Callable[[int], None]) -> Re
     results = read_results(path, batch)
     assert results is not None
     return results
-
-
-@contextlib.contextmanager
-def double_precision() -> Iterator[None]:
-    """For the whole process: jax's callbacks run in threads of their own."""
-    with ThreadPoolExecutor(1) as pool:  # a new thread sees the setting of the process
-        before = pool.submit(jax.config.read, "jax_enable_x64").result()
-    jax.config.update("jax_enable_x64", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_x64", before)
 
 
 def read_results(path: Path, batch: Batch) -> Results | None:

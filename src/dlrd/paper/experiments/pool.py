@@ -99,8 +99,8 @@ def _start_worker(messages: Any, free_cores: Any) -> None:
 
 def _work(kind: str, what: Any, folder: Path) -> None:
     if kind == "reference":
-        from dlrd.paper.experiments.batch import double_precision
         from dlrd.paper.experiments.targets import TARGETS
+        from dlrd.paper.precision import double_precision
 
         with double_precision():
             TARGETS[what](folder / "references")
