@@ -58,7 +58,14 @@ def made(make, dtype):
 
 
 @pytest.fixture(
-    params=[mean_field, full_rank, low_rank, mixture, flowjax_normal, flowjax_flow],
+    params=[
+        mean_field,
+        full_rank,
+        low_rank,
+        mixture,
+        flowjax_normal,
+        pytest.param(flowjax_flow, marks=pytest.mark.slow),
+    ],
     ids=lambda make: make.__name__,
     scope="module",  # keeps the tests of one family together
 )
@@ -127,6 +134,7 @@ def test_draws_depend_on_the_key_alone(make):
     assert np.all(np.asarray(first) != np.asarray(other))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_without_compilation_the_same(make):
     family = make()

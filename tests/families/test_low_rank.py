@@ -46,6 +46,7 @@ def test_divergences_see_the_same_distribution():
     np.testing.assert_allclose(dlrd.kl(standard, q), dlrd.kl(standard, p), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_gradients_have_no_noise_where_the_family_is_the_target():
     q = example()
@@ -70,6 +71,7 @@ def test_a_fit_finds_a_covariance_of_its_own_rank():
     assert dlrd.jeffreys(fit.family, target) < 1e-3
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_dimensions_take_no_square_matrix():
     q = LowRankNormal.standard(100_000, rank=4)  # a square matrix would take 40 GB
     draws = q.sample(jax.random.key(0), (2,))

@@ -214,6 +214,7 @@ def check_unbiased(estimator, q):
         assert np.linalg.norm(error) < 0.1 * np.linalg.norm(expected)  # the comparison says something
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("estimator", [reparameterized, sticking_the_landing, score_function])
 def test_gradients_are_unbiased(estimator, kind):
@@ -253,6 +254,7 @@ def test_values_are_the_same_and_gradients_differ_by_the_weighted_score(kind):
     jax.tree.map(lambda left, right: np.testing.assert_allclose(left, right, atol=1e-12), difference, score)
 
 
+@pytest.mark.slow
 def test_no_noise_where_the_mixture_is_the_target(kind, precision):
     q = mixture(kind)
     inverses = np.linalg.inv(COVARIANCES[kind])
@@ -288,6 +290,7 @@ def two_normals(z):
     return jax.nn.logsumexp(-0.5 * squares, b=jnp.array([0.3, 0.7]) / scales**2)
 
 
+@pytest.mark.slow
 def test_a_fit_finds_the_weights(precision):
     """The target is in the family, so the noise vanishes at the optimum and the fit gets there."""
     fit = dlrd.fit(two_normals, start(), key=0, optimizer=ADAM, steps=3000, progress=False)
@@ -298,6 +301,7 @@ def test_a_fit_finds_the_weights(precision):
     assert fit.elbo == pytest.approx(np.log(2 * np.pi), abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_each_of_many_fits_is_the_fit_alone():
     arguments = {"optimizer": ADAM, "steps": 200, "num_draws": 2, "progress": False}

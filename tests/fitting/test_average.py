@@ -71,6 +71,7 @@ def test_the_run_itself_is_the_same():
     np.testing.assert_array_equal(ours, plain)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_it_takes_most_of_the_noise_away():
     optimum = fitted(20_000, average="tail").family

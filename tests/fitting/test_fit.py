@@ -147,6 +147,7 @@ def test_half_precision_family_keeps_its_type() -> None:
     assert jnp.all(jnp.abs(fit.family.mean - 3) < 0.5)
 
 
+@pytest.mark.slow
 def test_flowjax_flow() -> None:
     """Any distribution of flowjax is a family: fits a correlated normal in two dimensions."""
     covariance = jnp.asarray([[1.0, 0.8], [0.8, 1.0]])

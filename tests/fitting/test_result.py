@@ -59,6 +59,7 @@ def test_load_gives_the_saved_fit(family: Family, tmp_path: pathlib.Path) -> Non
     assert repr(loaded) == repr(fit)
 
 
+@pytest.mark.slow
 def test_foreign_family_needs_its_structure(tmp_path: pathlib.Path) -> None:
     fit = fitted(flow(0), steps=20)
     path = tmp_path / "fit.dlrd"

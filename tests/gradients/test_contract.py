@@ -131,6 +131,7 @@ def test_unbiased(estimator, make, num_draws, strength):
     check_unbiased(estimator, make(), strength, num_draws)
 
 
+@pytest.mark.slow
 def test_unbiased_in_float32(estimator):
     family = full_rank()
     assert {leaf.dtype for leaf in jax.tree.leaves(family)} == {jnp.dtype("float32")}
@@ -160,6 +161,7 @@ def test_the_gradient_is_shaped_and_typed_as_the_family(estimator, make, precisi
     assert jax.tree.map(jnp.shape, estimate.gradient) == jax.tree.map(jnp.shape, trainable)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_estimators_agree_on_a_flow():
     flow = flowjax.flows.masked_autoregressive_flow(

@@ -80,6 +80,7 @@ def test_no_noise_at_an_optimum_within_the_family(kind: str) -> None:
         np.testing.assert_allclose(leaf, 0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mean_field", "full_rank", "low_rank"])
 def test_a_small_step_raises_the_elbo(kind: str) -> None:
     """With the same draws before and after."""

@@ -157,6 +157,7 @@ def test_one_draw_is_not_enough(num_draws):
         score_function(log_density, mean_field(), jax.random.key(0), num_draws)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_rao_blackwellization_lowers_the_variance():
     """Ten coordinates: without the factors, each parameter's weight has the noise of nine others' log q."""

@@ -74,6 +74,7 @@ def run(draws, keys, average=None):
     return [float(dlrd.jeffreys(fit.family, problem.optimum)) for fit in fits]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_fits_are_more_accurate():
     independent, even, pairs = (
@@ -83,6 +84,7 @@ def test_fits_are_more_accurate():
     assert pairs < independent / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [dlrd.FullRankNormal.standard(3), dlrd.LowRankNormal.standard(3, rank=2)])
 def test_other_normals_take_it_too(family):
     optimizer = optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-1))

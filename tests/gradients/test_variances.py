@@ -77,6 +77,7 @@ def check_start(log_density, standard):
     assert landing[0] > plain[1] / 2
 
 
+@pytest.mark.slow
 def test_the_posterior_is_not_in_the_family():
     log_density, optimum = synthetic()
     check_start(log_density, MeanFieldNormal.standard(DIM))
@@ -87,6 +88,7 @@ def test_the_posterior_is_not_in_the_family():
         assert plain[0] > 5 * landing[1]
 
 
+@pytest.mark.slow
 def test_the_posterior_is_in_the_family():
     log_density, optimum = correlated()
     check_start(log_density, FullRankNormal.standard(DIM))

@@ -60,6 +60,7 @@ def test_the_quick_scale_keeps_all_batches_and_runs_less():
     assert all(batch.num_seeds == 3 for batch in batches_of(FIGURES, "quick", 3))
 
 
+@pytest.mark.slow
 def test_settings_in_one_program_are_the_runs_they_stand_for(tmp_path):
     batch = small("synthetic-adam-S2")
     results = run_batch(batch, tmp_path, ignore)

@@ -138,6 +138,7 @@ def test_what_is_not_reported_gets_no_panel(
     assert list(panels_of(plot_fit(fitted(dlrd.MeanFieldNormal.standard(2), optimizer)))) == titles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make_fit", "titles"),
     [
@@ -220,6 +221,7 @@ def test_many_coordinates_are_thinned() -> None:
     assert axes.get_title(loc="right") == "mean ± 2 sd, 60 of 1,000"
 
 
+@pytest.mark.slow
 def test_families_without_moments_are_drawn_from_draws() -> None:
     fit = flow_fit()
     means = panels_of(plot_fit(fit))["Fitted marginals"].lines[-1]

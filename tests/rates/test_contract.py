@@ -54,7 +54,13 @@ RULES = {
 }
 
 
-@pytest.fixture(params=RULES)
+@pytest.fixture(
+    params=[
+        # Each of the others shares its code with one of these.
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("max_tracked", "power_decay", "sasa_plus")))
+        for name in RULES
+    ]
+)
 def rule(request: pytest.FixtureRequest) -> Rule:
     return RULES[request.param]
 

@@ -230,7 +230,7 @@ def test_decisions_are_those_of_exact_arithmetic(
     ("num_iterations", "distance", "time_constant"),
     [
         (10**5, 300, 1e3),  # windows of about 10⁴ iterates
-        (10**6, 1e5, 3e4),  # of about 3 · 10⁵
+        pytest.param(10**6, 1e5, 3e4, marks=pytest.mark.slow),  # of about 3 · 10⁵
     ],
 )
 def test_a_million_iterations_with_an_offset_of_a_million(

@@ -251,6 +251,7 @@ def test_same_key_same_result_with_and_without_a_bar(
     assert not same_bits(other, mean_field)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_draws", [1, 3, 600])
 def test_any_number_of_draws(num_draws: int) -> None:
     """Also those that do not make pairs, or are more than the first steps have gradients."""
