@@ -60,7 +60,8 @@ def fit(
         key: a whole number or a `jax.random.key`.
         tolerance: of an automatic fit: the gap between the ELBO and the highest that the family can reach
             nearby, in nats.
-        max_gradients: of an automatic fit: its budget, everything counted.
+        max_gradients: of an automatic fit: its budget, everything counted. The search for a first mode
+            and the first 512 draws are not cut short.
         starts: of an automatic fit: points from which it looks for modes.
         optimizer: an optax transformation, as `optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))`.
         steps: how many, with `optimizer`.

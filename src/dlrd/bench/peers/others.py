@@ -97,8 +97,10 @@ def pyro_svi(task: Task) -> Answer:
     """Pyro's `SVI` with an automatic guide: Adam, one draw a step."""
     import pyro
     import torch
+    from pyro import distributions
     from pyro.infer import SVI, Trace_ELBO
     from pyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
+    from pyro.optim import PyroOptim
 
     value_and_slope = jax.jit(jax.value_and_grad(task.log_density))
 
@@ -114,7 +116,7 @@ def pyro_svi(task: Task) -> Answer:
             return grad_outputs[0] * ctx.slope
 
     def model() -> None:
-        normal = pyro.distributions.Normal(torch.zeros(task.dim), torch.ones(task.dim))
+        normal = distributions.Normal(torch.zeros(task.dim), torch.ones(task.dim))
         z = pyro.sample("z", normal.mask(False).to_event(1))  # the guide wants something to draw from
         pyro.factor("log_density", LogDensity.apply(z))
 
@@ -124,7 +126,7 @@ def pyro_svi(task: Task) -> Answer:
         pyro.clear_param_store()
         pyro.set_rng_seed(task.seed)
         guide: Any = AutoDiagonalNormal(model) if task.is_mean_field else AutoMultivariateNormal(model)
-        svi = SVI(model, guide, pyro.optim.Adam({"lr": PYRO_RATE}), Trace_ELBO())
+        svi = SVI(model, guide, PyroOptim(torch.optim.Adam, {"lr": PYRO_RATE}), Trace_ELBO())
         for _ in range(task.max_gradients):
             svi.step()
     finally:
