@@ -10,6 +10,13 @@ import pytest
 jax.config.update("jax_num_cpu_devices", 2)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def programs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiles a program once, though tests trace it again and again; each process has its own folder."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("programs")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
 @pytest.fixture(params=["float32", "float64"])
 def precision(request: pytest.FixtureRequest) -> Iterator[jnp.dtype]:
     """Runs the test with each default float type, which is handed to it."""

@@ -241,6 +241,7 @@ def weighted_terms_and_score(q):
     return (jax.vmap(jax.vmap(two_wells))(strata) - q.log_prob(strata)) @ q.weights, score
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_values_are_the_same_and_gradients_differ_by_the_weighted_score(kind):
     """The weights before the terms keep their gradient in both, so what is left out is the score of log q."""

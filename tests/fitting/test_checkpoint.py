@@ -48,6 +48,7 @@ def test_finished_fit_is_returned_at_once(tmp_path: pathlib.Path, assert_same_fi
     assert (tmp_path / checkpoint_module.FILE_NAME).stat().st_mtime_ns >= written
 
 
+@pytest.mark.slow
 def test_many_runs_resume(tmp_path: pathlib.Path, assert_same_fit: AssertSame) -> None:
     def fits(folder: pathlib.Path | None, steps: int) -> list[dlrd.Fit]:
         return dlrd.fit_many(

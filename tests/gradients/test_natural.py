@@ -66,6 +66,7 @@ def test_full_rank_does_not_depend_on_the_units() -> None:
     np.testing.assert_allclose(here.cholesky, there.cholesky)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mean_field", "full_rank", "low_rank"])
 def test_no_noise_at_an_optimum_within_the_family(kind: str) -> None:
     families = {

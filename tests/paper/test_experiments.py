@@ -131,6 +131,7 @@ run_batch(batch, Path(sys.argv[1]), lambda steps: print(steps, flush=True))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_batch_goes_on_and_ends_the_same(tmp_path):
     steps = 5_000
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "killed"), str(steps)]

@@ -116,6 +116,7 @@ def check_fit() -> None:
     assert np.mean(fit.history.elbo[-20:]) > np.mean(fit.history.elbo[:20])
 
 
+@pytest.mark.slow
 def test_double_precision(x64_everywhere: None) -> None:
     check_transformations(np.float64)
     check_fit()

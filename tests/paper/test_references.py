@@ -64,6 +64,7 @@ def excess(replicates: Sequence[dlrd.FullRankNormal], reference: dlrd.FullRankNo
     return float(np.mean(divergences) - np.mean(mutual) / 2), float(error)
 
 
+@pytest.mark.slow
 def test_field_reference_is_stationary(reduced: Reference) -> None:
     """By 1024 independent draws, whose noise is far above that of 2 × 4096 better ones. Laplace's is not."""
     assert largest_gradient(reduced.family, 1024) < 5

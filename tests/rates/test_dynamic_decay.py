@@ -393,6 +393,7 @@ def test_the_mean_is_over_all_parameters_of_all_leaves(shape: tuple[int, ...]):
     assert_same_snr(states.snr[-1], np.mean(1 / (1 / r**2 - 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 def test_large_windows_are_sharded_as_the_parameters_are(axis_type: AxisType):
     """No device holds the sums of another's parameters."""

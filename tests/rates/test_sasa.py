@@ -126,6 +126,7 @@ def test_the_interval_of_sasa_counts_from_the_first_step():
     assert run.decays == [70, 140, 210, 280, 350, 420, 490]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learning_rate", [0.1, 1e-4])
 def test_sasa_plus_decays_where_plain_lists_say(precision: jnp.dtype, learning_rate: float):
     del precision

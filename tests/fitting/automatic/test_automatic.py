@@ -123,6 +123,7 @@ def test_full_rank_of_a_correlated_normal(precision: jnp.dtype) -> None:
     assert verdict(found).warnings == []
 
 
+@pytest.mark.slow
 def test_half_precision_family_keeps_its_type() -> None:
     family = dlrd.MeanFieldNormal(jnp.zeros(3, jnp.bfloat16), jnp.zeros(3, jnp.bfloat16))
     found = fit(correlated, family, max_gradients=2000)

@@ -157,6 +157,7 @@ def test_interrupted_in_the_steps_and_resumed(
     assert_same_fit(fit(tmp_path), whole)
 
 
+@pytest.mark.slow
 def test_interrupted_comparison_and_resumed(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, usual_handler: None, assert_same_fit: AssertSame
 ) -> None:
