@@ -84,7 +84,7 @@ def _table(claims: list[Claim]) -> str:
         for claim in claims
     )
     return (
-        '<div class="scrolled"><table>\n'
+        '<div class="scrolled"><table class="claims">\n'
         "<thead><tr><th>Verdict</th><th>The paper says</th><th>Measured</th></tr></thead>"
         f"\n<tbody>\n{rows}\n</tbody>\n</table></div>"
     )
