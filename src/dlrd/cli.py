@@ -79,22 +79,6 @@ def reproduce(
     )
 
 
-@bench.command()
-def steps(
-    json: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
-) -> None:
-    """What a step costs: the rule beside a fixed rate, fit beside NumPyro and NumPy, a cold start.
-
-    Takes about three minutes. Needs the extra dlrd[bench].
-    """
-    try:
-        from dlrd.bench.steps import run
-    except ImportError as error:
-        raise typer.BadParameter(f"the benchmark needs {error.name}: pip install 'dlrd\\[bench]'") from error
-
-    run(json)
-
-
 Posteriors = Annotated[
     Path | None,
     typer.Option("--posteriordb", envvar="PDB_PATH", help="The folder with the posteriors' files."),
@@ -140,6 +124,17 @@ def _settings(
     settings = Settings(posteriordb, out, seeds, max_gradients, tolerance, problems or [])
     settings.check()
     return settings
+
+
+@bench.command()
+def steps(out: Out = OUT) -> None:
+    """What a step costs: the rule beside a fixed rate, fit beside NumPyro and NumPy, a cold start.
+
+    Takes about four minutes. Needs the extra dlrd[bench].
+    """
+    with _plain_errors():
+        from dlrd.bench import steps
+    steps.run(out)
 
 
 @bench.command()

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from dlrd.bench import ablation, budgets, scaling
+from dlrd.bench import ablation, budgets, scaling, start_cost, steps
 from dlrd.bench.peers import compare, ours
 from dlrd.bench.posteriors import cases
 from dlrd.bench.scaling_run import Chain
 from dlrd.bench.table import shown
+from dlrd.bench.timing import Row
 from dlrd.cli import app
 from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal
 
@@ -42,6 +43,25 @@ def run_on(folder: Path, part: str, *arguments: object) -> tuple[str, dict]:
     assert result.exit_code == 0, result.output
     assert {path.name for path in (folder / "out" / part).iterdir()} == FILES
     return result.output, json.loads((folder / "out" / part / "results.json").read_text(encoding="utf-8"))
+
+
+def test_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two comparisons that are not measured here."""
+    rows = [
+        Row("a step", "a loop", 2.0, 6.0, "µs", reach=4.0, is_speedup=True),
+        Row("the rule", "a fixed rate", 2.1, 2.0, "µs", reach=1.1, is_speedup=False),
+    ]
+    monkeypatch.setattr(steps, "_rows", lambda: iter(rows))
+    monkeypatch.setattr(start_cost, "compilations", lambda: 0)
+    result = invoke("steps", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "3.00 × as fast" in result.output
+    assert "≤ 1.1" in result.output
+    assert {path.name for path in (tmp_path / "steps").iterdir()} == FILES
+    written = json.loads((tmp_path / "steps" / "results.json").read_text(encoding="utf-8"))
+    assert [row["ratio"] for row in written["rows"]] == [3.0, 1.05]
+    assert [row["is_reached"] for row in written["rows"]] == [False, True]
+    assert written["compiled_after_first_chunk"] == 0
 
 
 @pytest.mark.slow

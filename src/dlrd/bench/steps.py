@@ -1,48 +1,42 @@
 """`dlrd bench steps`: what a step costs."""
 
-import dataclasses
-import json
-import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
+from matplotlib.figure import Figure
 
 from dlrd.bench import field_cost, fit_cost, rule_cost, start_cost
+from dlrd.bench.table import Column, print_table, save_figure, write
 from dlrd.bench.timing import Row
+from dlrd.plots.style import LINE, MARK, house_style
+
+COLUMNS = [
+    Column("what", "what"),
+    Column("baseline", "against"),
+    Column("ours", "ours"),
+    Column("theirs", "theirs"),
+    Column("ratio", "ratio"),
+    Column("reach", "reach"),
+    Column("is_reached", ""),
+]
+TICKS = 1, 2, 5, 10
 
 
-def run(output: Path | None) -> bool:
-    """Runs all comparisons, prints them and writes them to `output` as JSON; whether all is reached."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table(title="What a step costs")
-    for column in ("what", "against", "ours", "theirs", "ratio", "reach", ""):
-        table.add_column(column)
+def run(out: Path) -> list[Row]:
+    """Runs all comparisons; prints, writes and draws them."""
     rows = []
     with jax.enable_x64(True):
         for row in _rows():
             rows.append(row)
-            ratio = f"{row.ratio:.2f} ×" + (" as fast" if row.is_speedup else "")
-            reach = f"{'≥' if row.is_speedup else '≤'} {row.reach:g}"
-            verdict = "✓" if row.is_reached else "✗"
-            console.print(f"{verdict} {row.what} / {row.baseline}: {ratio} (reach {reach})")
-            shown = [f"{value:.3g} {row.unit}" for value in (row.ours, row.theirs)]
-            table.add_row(row.what, row.baseline, *shown, ratio, reach, verdict)
+            print(f"{row.what} / {row.baseline}: {row.ratio_in_words} (reach {row.reach_in_words})")
     num_compiled = start_cost.compilations()
-    console.print(table)
-    console.print(f"Programs compiled after the first chunk: {num_compiled}")
-    if output is not None:
-        data = {
-            "machine": f"{platform.machine()}, {jax.local_device_count()} device(s)",
-            "jax": jax.__version__,
-            "rows": [dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows],
-            "compiled_after_first_chunk": num_compiled,
-        }
-        output.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    return num_compiled == 0 and all(row.is_reached for row in rows)
+    values = [row.__dict__ | {"ratio": row.ratio, "is_reached": row.is_reached} for row in rows]
+    write(out / "steps", values, compiled_after_first_chunk=num_compiled)
+    print_table("What a step costs", COLUMNS, [_in_words(row) for row in rows])
+    print(f"Programs compiled after the first chunk: {num_compiled}")
+    save_figure(_figure(rows), out / "steps")
+    return rows
 
 
 def _rows() -> Iterator[Row]:
@@ -52,3 +46,39 @@ def _rows() -> Iterator[Row]:
     yield from field_cost.field_gradients()
     yield fit_cost.many_runs()
     yield from start_cost.imports()
+
+
+def _in_words(row: Row) -> dict[str, str | bool]:
+    return {
+        "what": row.what,
+        "baseline": row.baseline,
+        "ours": f"{row.ours:.3g} {row.unit}",
+        "theirs": f"{row.theirs:.3g} {row.unit}",
+        "ratio": row.ratio_in_words,
+        "reach": row.reach_in_words,
+        "is_reached": row.is_reached,
+    }
+
+
+def _figure(rows: Sequence[Row]) -> Figure:
+    """Ratios and what is to be reached: how many times as fast, and how many times the cost."""
+    kinds = [
+        ("times as fast as", [row for row in rows if row.is_speedup][::-1]),
+        ("times the cost of", [row for row in rows if not row.is_speedup][::-1]),
+    ]
+    with house_style():
+        figure = Figure(figsize=(10, 2 + 0.5 * len(rows)), layout="constrained")
+        heights = [len(group) for _, group in kinds]
+        for axes, (label, group) in zip(figure.subplots(2, 1, height_ratios=heights), kinds, strict=True):
+            at = range(len(group))
+            axes.scatter([row.ratio for row in group], at, color=LINE, zorder=3, label="measured")
+            axes.scatter([row.reach for row in group], at, color=MARK, marker="|", s=200, label="to reach")
+            axes.axvline(1, color=LINE, linewidth=0.8)
+            axes.set_yticks(at, [f"{row.what}\n{label} {row.baseline}" for row in group], fontsize=8)
+            axes.set(xscale="log", xlabel=f"{label} …", ylim=(-0.6, len(group) - 0.4))
+            axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
+            axes.minorticks_off()
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper right", ncols=2)
+        figure.suptitle("What a step costs: ratios from one run", x=0.01, horizontalalignment="left")
+    return figure

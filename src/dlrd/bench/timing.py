@@ -26,6 +26,14 @@ class Row:
     def is_reached(self) -> bool:
         return self.ratio >= self.reach if self.is_speedup else self.ratio <= self.reach
 
+    @property
+    def ratio_in_words(self) -> str:
+        return f"{self.ratio:.2f} ×" + (" as fast" if self.is_speedup else "")
+
+    @property
+    def reach_in_words(self) -> str:
+        return f"{'≥' if self.is_speedup else '≤'} {self.reach:g}"
+
 
 def seconds(fn: Callable[[], object]) -> float:
     """How long one call takes."""
