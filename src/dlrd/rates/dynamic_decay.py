@@ -6,7 +6,6 @@ from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -128,34 +127,41 @@ def dynamic_decay(
     ) -> tuple[optax.Updates, DynamicDecayState]:
         if params is None:
             raise ValueError(NO_PARAMS_MESSAGE)
-        position = state.position
         values = _tracked_values(params, max_tracked)
         if len(values) > len(state.windows):
             values = _joined(values)
         is_finite = functools.reduce(jnp.logical_and, map(_is_finite, values), jnp.asarray(True))
+        # Branches that change little cost little: XLA leaves all else in place, windows too.
+        state = jax.lax.cond(is_finite, lambda: recorded(state, values), lambda: state)
+        rate = scalar(learning_rate) * state.scale
+        # The step waits for the whole window: callers can then update donated parameters in place.
+        rate, windows = jax.lax.optimization_barrier((rate, state.windows))
+        return apply_rate(updates, rate), state._replace(learning_rate=rate, windows=windows)
+
+    def recorded(state: DynamicDecayState, values: list[Array]) -> DynamicDecayState:
         windows = tuple(
-            _record(window, value, position, is_finite)
+            _record(window, value, state.position)
             for window, value in zip(state.windows, values, strict=True)
         )
-        has_travelled = position * state.learning_rate >= scalar(min_travel)
-        snr = jax.lax.cond(
-            is_finite & (position >= state.min_position) & has_travelled,
-            lambda: _mean_snr(windows, position),
-            lambda: scalar(jnp.nan),
-        )
-        decays = snr < scalar(min_snr)  # never for nan: too early, or nothing has moved
-        scale = jnp.where(decays, state.scale * scalar(factor), state.scale)
-        rate = scalar(learning_rate) * scale
-        # The step waits for the whole window: callers can then update donated parameters in place.
-        rate, windows = jax.lax.optimization_barrier((rate, windows))
-        return apply_rate(updates, rate), DynamicDecayState(
-            learning_rate=rate,
-            snr=jnp.where(jnp.isnan(snr), state.snr, snr),
-            num_decays=state.num_decays + decays,
-            scale=scale,
-            position=jnp.where(decays, 0, position + is_finite),
-            min_position=jnp.where(decays, position, state.min_position),
-            windows=windows,
+        is_long = state.position >= state.min_position
+        has_travelled = state.position * state.learning_rate >= scalar(min_travel)
+        return jax.lax.cond(is_long & has_travelled, judged, continued, state._replace(windows=windows))
+
+    def judged(state: DynamicDecayState) -> DynamicDecayState:
+        total, num_moved = _sum_of_snr(state.windows, state.position)
+        snr = total / num_moved  # nan if nothing has moved
+        state = state._replace(snr=jnp.where(jnp.isnan(snr), state.snr, snr))
+        return jax.lax.cond(total < scalar(min_snr) * num_moved, decayed, continued, state)
+
+    def continued(state: DynamicDecayState) -> DynamicDecayState:
+        return state._replace(position=state.position + 1)
+
+    def decayed(state: DynamicDecayState) -> DynamicDecayState:
+        return state._replace(
+            num_decays=state.num_decays + 1,
+            scale=state.scale * scalar(factor),
+            position=jnp.zeros_like(state.position),
+            min_position=state.position,
         )
 
     return transformation(init, update)
@@ -203,9 +209,7 @@ def _array_leaves(params: optax.Params) -> list[ArrayLike]:
 def _is_finite(value: Array) -> Bool[Array, ""]:
     """Whether all of its numbers are."""
     if value.size <= _MAX_FEW:
-        return jnp.all(
-            jnp.isfinite(value)
-        )  # truth values are added up faster than the largest number is found
+        return jnp.sum(0 * value) == 0  # inf and nan give nan; numbers are added up faster than truth values
     # One pass without intermediate arrays, unlike the above; nan stays nan.
     return jnp.isfinite(jnp.max(jnp.abs(value)))
 
@@ -215,21 +219,19 @@ def _empty_window(value: Array, keep_errors: bool) -> regression.Window:
     return jax.tree.map(lambda _: jnp.zeros_like(value), regression.start(value, keep_errors))
 
 
-def _record(
-    window: regression.Window, value: Array, position: Int[Array, ""], is_finite: Bool[Array, ""]
-) -> regression.Window:
-    """The window with `value` at `position`, which opens it if 0; as it was if the iterate is not finite."""
+def _record(window: regression.Window, value: Array, position: Int[Array, ""]) -> regression.Window:
+    """The window with `value` at `position`, which opens it if 0."""
     is_first = position == 0
     # The barrier lets the sums read the new anchor, not the old one, so that its buffer can be reused.
-    anchor = jax.lax.optimization_barrier(jnp.where(is_first & is_finite, value, window.anchor))
+    anchor = jax.lax.optimization_barrier(jnp.where(is_first, value, window.anchor))
     so_far = jax.tree.map(lambda old: jnp.where(is_first, jnp.zeros_like(old), old), window)
-    extended = regression.add(so_far._replace(anchor=anchor), value, position.astype(value.dtype))
-    recorded = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), extended, window)
-    return recorded._replace(anchor=anchor)
+    return regression.add(so_far._replace(anchor=anchor), value, position.astype(value.dtype))
 
 
-def _mean_snr(windows: tuple[regression.Window, ...], position: Int[Array, ""]) -> Float[Array, ""]:
-    """The mean of SSR/SSE over all parameters that have moved; nan if none has."""
+def _sum_of_snr(
+    windows: tuple[regression.Window, ...], position: Int[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The sum of SSR/SSE over all parameters that have moved, and how many have."""
     total = num_moved = scalar(0.0)
     for window in windows:
         terms = functools.partial(_snr_and_moved, position=position.astype(window.total.dtype))
@@ -243,7 +245,7 @@ def _mean_snr(windows: tuple[regression.Window, ...], position: Int[Array, ""]) 
             sums = _sum(terms, window)
         total += sums[0]
         num_moved += sums[1]
-    return jnp.where(num_moved > 0, total / num_moved, np.nan)
+    return total, num_moved
 
 
 def _snr_and_moved(window: regression.Window, position: Float[Array, ""]) -> tuple[Array, Array]:
@@ -261,7 +263,10 @@ _TermsFn = Callable[[regression.Window], tuple[Array, Array]]
 
 def _sum(terms: _TermsFn, window: regression.Window) -> tuple[Array, Array]:
     snr, moved = terms(window)
-    return jnp.sum(snr), jnp.sum(moved)
+    if snr.size > _MAX_FEW:
+        return jnp.sum(snr), jnp.sum(moved)
+    both = jnp.sum(jnp.stack([snr, moved]), axis=range(1, snr.ndim + 1))  # few: one sum is faster than two
+    return both[0], both[1]
 
 
 def _sum_in_blocks(terms: _TermsFn, window: regression.Window) -> tuple[Array, Array]:
