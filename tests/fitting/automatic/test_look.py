@@ -89,6 +89,22 @@ def test_no_gap_at_the_optimum(make: Callable[[float], dlrd.FullRankNormal | Cur
     assert seen.gap_bound < 1e-25
 
 
+@pytest.mark.parametrize("make", [full_rank, mean_field])
+def test_gain_is_the_slope_of_the_elbo_along_the_way(
+    make: Callable[..., dlrd.FullRankNormal | Curved],
+) -> None:
+    exact = dlrd.FullRankNormal(np.zeros(3), ROOT)
+    before, now = make(0.3, 0.2), make(0.2, 0.1)
+    members = [family.family if isinstance(family, Curved) else family for family in (before, now)]
+    way = jax.tree.map(lambda old, new: new - old, *members)
+    _, slope = jax.jvp(lambda family: -dlrd.kl(family, exact), (members[1],), (way,))
+    seen = look(normal, now, KEY, 4096, came_from=before)
+    assert float(slope) > 0.02  # uphill
+    assert abs(seen.gain - float(slope)) < 4 * seen.gain_error + 1e-12
+    assert seen.gain <= seen.gain_bound < 2 * float(slope)
+    assert look(normal, now, KEY, MIN_DRAWS).gain == 0  # from nowhere else
+
+
 def test_elbo_is_the_evidence_less_the_divergence() -> None:
     exact = dlrd.FullRankNormal(np.zeros(3), ROOT)
     for family, member in ((full_rank(0.3, 0.2),) * 2, (mean_field(0.3), mean_field(0.3).family)):

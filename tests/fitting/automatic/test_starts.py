@@ -45,30 +45,29 @@ def means(starts: list[Start]) -> list[float]:
 
 @pytest.mark.parametrize("weight_high", [0.2, 0.8])
 def test_both_modes_are_found_and_the_heavier_is_first(weight_high: float) -> None:
-    starts, is_at_mode = find_starts(two_modes(weight_high), dlrd.FullRankNormal.standard(2), KEY, 8)
-    assert is_at_mode
+    starts = find_starts(two_modes(weight_high), dlrd.FullRankNormal.standard(2), KEY, 8)
+    assert all(start.is_mode for start in starts)
     assert means(starts) == ([HIGH, LOW] if weight_high > 0.5 else [LOW, HIGH])
     assert [start.name for start in starts] == ["mode 1", "mode 2"]
 
 
 def test_mass_counts_and_not_height() -> None:
     """The wide mode is four times lower than the narrow one and has more mass."""
-    starts, _ = find_starts(two_modes(0.7, scale_high=1.5), dlrd.FullRankNormal.standard(2), KEY, 8)
+    starts = find_starts(two_modes(0.7, scale_high=1.5), dlrd.FullRankNormal.standard(2), KEY, 8)
     assert means(starts) == [HIGH, LOW]
 
 
 def test_one_mode_gives_one_start() -> None:
-    starts, is_at_mode = find_starts(
-        normal(np.eye(2), np.ones(2)), dlrd.FullRankNormal.standard(2), KEY, num_starts=8
-    )
-    assert is_at_mode
+    target = normal(np.eye(2), np.ones(2))
+    starts = find_starts(target, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)
+    assert starts[0].is_mode
     assert means(starts) == [1.0]
 
 
 def test_one_point_finds_one_mode() -> None:
     target = two_modes(0.8)
-    starts, is_at_mode = find_starts(target, dlrd.FullRankNormal.standard(2), KEY, num_starts=1)
-    assert is_at_mode
+    starts = find_starts(target, dlrd.FullRankNormal.standard(2), KEY, num_starts=1)
+    assert starts[0].is_mode
     assert means(starts) == [LOW]  # the nearest
     few = target.num_gradients
     find_starts(target, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)
@@ -77,10 +76,7 @@ def test_one_point_finds_one_mode() -> None:
 
 def test_no_other_mode_is_looked_for_once_the_budget_is_spent() -> None:
     target = two_modes(0.8)
-    starts, is_at_mode = find_starts(
-        target, dlrd.FullRankNormal.standard(2), KEY, num_starts=8, max_gradients=1
-    )
-    assert is_at_mode
+    starts = find_starts(target, dlrd.FullRankNormal.standard(2), KEY, num_starts=8, max_gradients=1)
     assert means(starts) == [LOW]
 
 
@@ -88,13 +84,26 @@ def test_without_a_mode_the_family_as_given_is_among_the_starts() -> None:
     """The funnel's density grows without bound in its neck."""
     target = Target(lambda z: -0.5 * jnp.sum(z[1:] ** 2) * jnp.exp(-z[0]) - 2 * z[0], jnp.dtype("float64"))
     family = dlrd.MeanFieldNormal([1.0, 0.5, 0.5, 0.5, 0.5], [0.1] * 5)
-    starts, is_at_mode = find_starts(target, family, KEY, num_starts=8)
-    assert not is_at_mode
+    starts = find_starts(target, family, KEY, num_starts=8)
+    assert not any(start.is_mode for start in starts)
     assert starts[0].name == "the family as given"
     assert isinstance(starts[0].family, Curved)
     np.testing.assert_array_equal(starts[0].family.family.loc, family.loc)
     for start in starts:
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(start.family))
+
+
+def test_modes_elsewhere_are_found_though_the_first_way_down_has_no_end() -> None:
+    """A ramp that falls for ever goes down from 0; a normal is to its right."""
+
+    def log_density(z: jax.Array) -> jax.Array:
+        return jnp.logaddexp(-z[0], 10 - 0.5 * (z[0] - 6) ** 2) - 0.5 * z[1] ** 2
+
+    target = Target(log_density, jnp.dtype("float64"))
+    starts = find_starts(target, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)
+    assert [start.is_mode for start in starts] == [True] + [False] * (len(starts) - 1)
+    assert abs(means(starts)[0] - 6) < 0.2  # as far from the mode as a search may end
+    assert starts[1].name == "the family as given"
 
 
 def test_given_mean_field_has_its_own_precision_for_a_curvature() -> None:
@@ -111,7 +120,7 @@ MEAN = np.array([1.0, -2.0, 0.5])
 
 
 def test_full_rank_start_is_the_normal() -> None:
-    starts, _ = find_starts(normal(COVARIANCE, MEAN), dlrd.FullRankNormal.standard(3), KEY, 2)
+    starts = find_starts(normal(COVARIANCE, MEAN), dlrd.FullRankNormal.standard(3), KEY, 2)
     exact = dlrd.FullRankNormal(MEAN, np.linalg.cholesky(COVARIANCE))
     assert dlrd.kl(starts[0].family, exact) < 1e-2  # as far from the mode as a search may end
     np.testing.assert_allclose(starts[0].family.covariance, COVARIANCE, atol=1e-6)
@@ -119,7 +128,7 @@ def test_full_rank_start_is_the_normal() -> None:
 
 def test_mean_field_start_is_the_best_one() -> None:
     """Its scales are those that maximise the ELBO, and it knows the whole curvature."""
-    starts, _ = find_starts(normal(COVARIANCE, MEAN), dlrd.MeanFieldNormal.standard(3), KEY, 2)
+    starts = find_starts(normal(COVARIANCE, MEAN), dlrd.MeanFieldNormal.standard(3), KEY, 2)
     curved = starts[0].family
     assert isinstance(curved, Curved)
     precision = np.linalg.inv(COVARIANCE)
@@ -136,7 +145,7 @@ def test_low_rank_start_has_the_widest_direction() -> None:
     direction = np.resize([1.0, -1.0, -1.0], dim) / np.sqrt(dim)
     precision = (np.eye(dim) - share * np.outer(direction, direction)) / np.outer(scales, scales)
     target = normal(np.linalg.inv(precision), np.zeros(dim))
-    starts, _ = find_starts(target, dlrd.LowRankNormal.standard(dim, 1), KEY, 1)
+    starts = find_starts(target, dlrd.LowRankNormal.standard(dim, 1), KEY, 1)
     exact = dlrd.FullRankNormal(np.zeros(dim), np.linalg.cholesky(np.linalg.inv(precision)))
     # The diagonal of the precision is D (1 − a/d): by so much all narrow directions are too wide.
     ratio = 1 / (1 - share / dim)
@@ -152,6 +161,6 @@ def test_precision_of_the_family_is_kept() -> None:
         dlrd.FullRankNormal(jnp.zeros(3, "float32"), jnp.eye(3, dtype="float32")),
         dlrd.LowRankNormal(*(jnp.zeros(3, "float32"),) * 2, 0.1 * jnp.eye(3, 2, dtype="float32")),
     ):
-        starts, _ = find_starts(normal(COVARIANCE, MEAN), family, KEY, 1)
+        starts = find_starts(normal(COVARIANCE, MEAN), family, KEY, 1)
         for start in (starts[0], as_given(family)):
             assert {leaf.dtype for leaf in jax.tree.leaves(start.family)} == {np.dtype("float32")}

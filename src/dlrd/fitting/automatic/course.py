@@ -28,7 +28,8 @@ class Course:
     recorder: Recorder
     gradients: dict[str, int]  # spent, by phase
     looks: list[Look] = field(default_factory=list)
-    best: tuple[float, Any] = (-np.inf, None)  # the highest ELBO that was seen, and the arrays that had it
+    best: tuple[float, Any] = (-np.inf, None)  # the highest bound of the ELBO, and the arrays that had it
+    latest: Any = None  # the arrays at the latest look, at first those of the start
     before: Any = None  # the arrays at the look before
     looked_at: int = 0  # the step of the latest look
     judged_at: int = 0  # the step of the latest look from which consequences were drawn
@@ -85,13 +86,15 @@ def take_look(
 ) -> Look:
     """Looks at the average over the tail, or goes on with the latest look."""
     before, step = course.looks[-1] if is_longer else None, int(course.state.step[0])
-    seen = look(method.log_density, course.found, look_key(step, key, 0), num_draws, before)
+    came_from = course.with_arrays(course.before if is_longer else course.latest)
+    seen = look(method.log_density, course.found, look_key(step, key, 0), num_draws, before, came_from)
     # Only now, so that Ctrl-C during the look leaves the course as it was.
-    course.looked_at = step
+    if not is_longer:
+        course.looked_at, course.before, course.latest = step, course.latest, course.averaged
     course.gradients["certificates"] += seen.num_draws - (before.num_draws if before else 0)
     course.looks = [*(course.looks[:-1] if is_longer else course.looks), seen]
-    if seen.elbo > course.best[0] and not seen.is_outside:
-        course.best = seen.elbo, course.averaged
+    if seen.elbo_bound > course.best[0] and not seen.is_outside:
+        course.best = seen.elbo_bound, course.averaged
     return seen
 
 

@@ -60,10 +60,10 @@ def descend(
         max_iterations: ends after so many.
     """
     value, slope = target(start)
+    if not np.isfinite(value):
+        return Descent(start, value, slope, [start], [], is_at_rest=False)
     here = _Place(start, value, slope, _whitened(curvature, slope))
     path, steps, changes = [start], [], []
-    if not np.isfinite(value):
-        return Descent(start, value, slope, path, steps, is_at_rest=False)
     is_at_rest, values = False, [value]
     with np.errstate(over="ignore", invalid="ignore"):  # a density without bound grows until it overflows
         for _ in range(max_iterations):

@@ -96,7 +96,7 @@ def _result(course: Course, outcome: Outcome, tolerance: float, num_draws: int, 
     seen, family, unknown = (course.looks or [None])[-1], course.found, float("nan")
     if outcome is Outcome.DIVERGED and course.best[1] is not None:
         family = course.with_arrays(course.best[1])
-        seen = max(course.looks, key=lambda look: look.elbo if not look.is_outside else -np.inf)
+        seen = max(course.looks, key=lambda look: look.elbo_bound if not look.is_outside else -np.inf)
     shape = unknown if seen is None else tail_shape(seen.log_ratios)
     return Fit(
         family=family.family if isinstance(family, Curved) else family,
@@ -134,7 +134,7 @@ def _display(
 
     columns = [
         TextColumn("{task.completed:,.0f}/{task.total:,.0f} gradients"),
-        BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
         TimeElapsedColumn(),
         TextColumn("[cyan]{task.fields[reading]}"),
     ]
@@ -142,15 +142,12 @@ def _display(
         task = bar.add_task("", total=max_gradients, reading="looking for a start")
 
         def show(course: Course) -> None:
+            # As much as fits beside a bar into the 80 columns of a usual terminal.
             newest = course.recorder.latest()
-            reading = (
-                f"ELBO {np.mean(newest.elbo):,.2f} rate {newest.learning_rate[-1]:.0e}"
-                if len(newest.elbo)
-                else ""
-            )
+            reading = f"ELBO {np.mean(newest.elbo):,.2f}" if len(newest.elbo) else ""
             if course.looks and np.isfinite(course.looks[-1].gap):
                 seen = course.looks[-1]
-                reading += f" gap {max(seen.gap, 0):.0e} ± {seen.gap_error:.0e} (to reach {tolerance:g})"
+                reading += f" gap {max(seen.gap, 0):.1g} ± {seen.gap_error:.1g} to {tolerance:g}"
             bar.update(task, completed=course.num_gradients, reading=reading)
 
         yield show

@@ -72,14 +72,15 @@ class Journal:
             if data["look"]
             else [],
             best=(data["best"], _read(arrays, "best", trainable) if "best.0" in arrays else None),
+            latest=_read(arrays, "latest", trainable),
             before=_read(arrays, "before", trainable) if "before.0" in arrays else None,
             **{name: data[name] for name in _NUMBERS},
         )
         return course, Outcome[data["outcome"]], data["tolerance"]
 
     def write(self, course: Course, outcome: Outcome, tolerance: float) -> None:
-        arrays = _written("state", course.state) | _written("before", course.before)
-        arrays |= _written("best", course.best[1])
+        arrays = _written("state", course.state) | _written("best", course.best[1])
+        arrays |= _written("latest", course.latest) | _written("before", course.before)
         curvature = course.family.curvature if isinstance(course.family, Curved) else None
         if curvature is not None:
             arrays |= {f"curvature.{name}": np.asarray(value) for name, value in vars(curvature).items()}

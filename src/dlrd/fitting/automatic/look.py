@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+from scipy.linalg import solve_triangular
 
 from dlrd.families import Family, FromNoise, FullRankNormal, Natural
 from dlrd.gradients import LogDensity
@@ -32,6 +33,8 @@ class Look(NamedTuple):
     elbo_error: float  # its standard error
     gap: float  # to the family's optimum, in nats, as the gradient tells; nan where that cannot be told
     gap_error: float  # its standard error
+    gain: float  # of another move like that since the look before, to the first order; nan likewise
+    gain_error: float  # its standard error
     share_bad: float  # of the draws, where log p is not finite
     log_ratios: Float[np.ndarray, " draw"]  # log p − log q
     gradients: Float[np.ndarray, "block coordinate"] | None  # the mean of each block
@@ -42,9 +45,19 @@ class Look(NamedTuple):
         return self.share_bad > MAX_SHARE_BAD
 
     @property
+    def elbo_bound(self) -> float:
+        """What the ELBO is above with some confidence: of heavy tails, few draws may show none."""
+        return self.elbo - 2 * self.elbo_error
+
+    @property
     def gap_bound(self) -> float:
         """What the gap is below with some confidence."""
         return max(self.gap, 0.0) + 2 * self.gap_error
+
+    @property
+    def gain_bound(self) -> float:
+        """What the gain is below with some confidence."""
+        return max(self.gain, 0.0) + 2 * self.gain_error
 
 
 class _Batch(NamedTuple):
@@ -53,7 +66,12 @@ class _Batch(NamedTuple):
 
 
 def look(
-    log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int, before: Look | None = None
+    log_density: LogDensity,
+    family: Family,
+    key: Key[Array, ""],
+    num_draws: int,
+    before: Look | None = None,
+    came_from: Family | None = None,
 ) -> Look:
     r"""Estimates the ELBO of `family` and its gap to the optimum.
 
@@ -61,12 +79,17 @@ def look(
     identity (for the means of a mean-field normal: the curvature). The square of a mean of noisy gradients
     would be too large by their noise; the products of different blocks are not.
 
+    Where means and scales depend on each other, as in the neck of a funnel, the ELBO is flatter along some
+    direction than that says. A fit goes on moving along such a direction; what another move of the kind would
+    gain tells.
+
     Args:
         log_density: of one draw.
         family: any; the gap is known for mean-field normals with their curvature and full-rank ones.
         key: of the draws.
         num_draws: in all, rounded up to full blocks.
         before: a shorter look at the same family with the same key, to be gone on with.
+        came_from: where the fit was at the look before.
     """
     first = 0 if before is None else before.num_draws // MIN_DRAWS
     last = max(-(-num_draws // MIN_DRAWS), first + 1)
@@ -89,7 +112,11 @@ def look(
         log_ratios = np.concatenate([before.log_ratios, log_ratios])
         if gradients is not None and before.gradients is not None:
             gradients = share * before.gradients + (1 - share) * gradients
-    gap, gap_error = (float("nan"), float("nan")) if gradients is None else _gap(gradients)
+    gap, gap_error, gain, gain_error = 4 * (float("nan"),)
+    if gradients is not None:
+        gap, gap_error = _gap(gradients)
+        moved = _displacement(family if came_from is None else came_from, family)
+        gain, gain_error = _gain(gradients, moved)
     good = log_ratios[np.isfinite(log_ratios)]
     return Look(
         num_draws=len(log_ratios),
@@ -97,6 +124,8 @@ def look(
         elbo_error=_standard_error(good),
         gap=gap,
         gap_error=gap_error,
+        gain=gain,
+        gain_error=gain_error,
         share_bad=1 - len(good) / len(log_ratios),
         log_ratios=log_ratios,
         gradients=gradients,
@@ -168,6 +197,35 @@ def _coordinates(family: Natural, gradient: Any) -> Float[Array, " coordinate"] 
         diagonal = jnp.diagonal(gradient.cholesky)
         return jnp.concatenate([gradient.loc, root_two * diagonal, jnp.tril(gradient.cholesky, -1).ravel()])
     return None
+
+
+def _displacement(before: Family, now: Family) -> Float[np.ndarray, " coordinate"]:
+    """From one to the other, in the coordinates of the gradients, for families that have these."""
+    root_two = 2**0.5
+    if isinstance(now, Curved):
+        assert isinstance(before, Curved)
+        shift, stretch = (
+            np.asarray(getattr(now.family, name) - getattr(before.family, name), float)
+            for name in ("loc", "log_scale")
+        )
+        whitened = now.curvature.whiten(now.curvature.times(shift[None])[0])
+        return np.concatenate([np.asarray(whitened), root_two * stretch])
+    assert isinstance(now, FullRankNormal)
+    assert isinstance(before, FullRankNormal)
+    root = np.asarray(now.cholesky, float)
+    shift = solve_triangular(root, np.asarray(now.loc - before.loc, float), lower=True)
+    factor = solve_triangular(root, root - np.asarray(before.cholesky, float), lower=True)
+    return np.concatenate([shift, root_two * np.diagonal(factor), np.tril(factor, -1).ravel()])
+
+
+def _gain(
+    gradients: Float[np.ndarray, "block coordinate"], displacement: Float[np.ndarray, " coordinate"]
+) -> tuple[float, float]:
+    """What moving as far again would gain, to the first order, and its standard error."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        by_block = gradients @ displacement
+        gain, error = np.mean(by_block), np.std(by_block, ddof=1) / np.sqrt(len(by_block))
+    return (float(gain), float(error)) if np.isfinite(gain + error) else (float("inf"), float("inf"))
 
 
 def _gap(gradients: Float[np.ndarray, "block coordinate"]) -> tuple[float, float]:

@@ -28,6 +28,7 @@ class Plan(NamedTuple):
     draws: Draws | None = None  # None: a Sobol sequence where that pays
     is_averaging: bool = True
     is_updating: bool = True  # brings the curvature of mean-field normals up to date
+    has_strides: bool = True  # goes far at once along the way that it has come
     min_travel: float = MIN_TRAVEL
     factor: float = FACTOR
     num_draws: int = 8

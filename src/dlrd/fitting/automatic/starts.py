@@ -14,8 +14,8 @@ from dlrd.gradients.curvature import Curved, DenseCurvature, LowRankCurvature
 
 WIDENINGS = 2.0, 4.0, 8.0
 """How far the points are from the mean of the family, compared with its draws: in turn, on both sides."""
-MAX_ITERATIONS = 50
-"""Of a search for another mode."""
+MAX_ITERATIONS, MAX_ROUGH_ITERATIONS = 50, 100
+"""Of a search for another mode: in whitened coordinates, and where the first has given none."""
 SAME_MODE, SAME_MODE_PER_DIM = 1.0, 0.01
 """Squared distance, in the units of its curvature, within which a descent is on its way to a known mode."""
 
@@ -25,12 +25,16 @@ class Start(NamedTuple):
 
     family: Family
     name: str  # where it comes from, in words
+    is_mode: bool = False  # whether that is a mode
 
 
 def find_starts(
     target: Target, family: Family, key: Key[Array, ""], num_starts: int, max_gradients: float = np.inf
-) -> tuple[list[Start], bool]:
-    """Families to start from, the most promising first, and whether the first is at a mode.
+) -> list[Start]:
+    """Families to start from: all modes that are found, the most promising first.
+
+    Where the way down from the mean of the family ends at none, that family as it is and points on that way
+    follow.
 
     Args:
         target: −log p.
@@ -44,17 +48,14 @@ def find_starts(
     center = np.asarray(family.mean, float)
     first = find_mode(target, center, is_dense)
     assert first is not None
-    if not first.is_found:
-        starts = [as_given(family)]
-        starts += [Start(_laplace(family, first), "the end of the descent")] * bool(
-            np.isfinite(first.log_density)
-        )
-        middle = first.path[len(first.path) // 2]
-        if is_dense and len(first.path) > 2:
-            half_way = first._replace(point=middle, curvature=curvature_at(target, middle))
-            starts.append(Start(_laplace(family, half_way), "half-way down"))
-        return starts, False
-    modes = [first]
+    modes = [first] if first.is_found else []
+    curvature, max_iterations = (
+        (first.curvature, MAX_ITERATIONS) if first.is_found else (None, MAX_ROUGH_ITERATIONS)
+    )
+
+    def is_known(point: Float[np.ndarray, " dim"]) -> bool:
+        return any(_is_near(mode, point) for mode in modes)
+
     noise = jnp.asarray(host_noise(key, (num_starts, family.noise_size)), family.loc.dtype)
     draws = np.asarray(family.from_noise(noise), float) - center
     for number in range(num_starts - 1):
@@ -62,18 +63,32 @@ def find_starts(
             break
         side, pair = (-1) ** number, number // 2
         point = center + side * WIDENINGS[pair % len(WIDENINGS)] * draws[pair]
-        mode = find_mode(
-            target,
-            point,
-            is_dense,
-            first.curvature,
-            lambda at: any(_is_near(mode, at) for mode in modes),
-            MAX_ITERATIONS,
-        )
-        if mode is not None and mode.is_found and not any(_is_near(known, mode.point) for known in modes):
+        mode = find_mode(target, point, is_dense, curvature, is_known, max_iterations)
+        if mode is not None and mode.is_found and not is_known(mode.point):
             modes.append(mode)
     modes.sort(key=lambda mode: -_laplace_evidence(mode))
-    return [Start(_laplace(family, mode), f"mode {i + 1}") for i, mode in enumerate(modes)], True
+    starts = [Start(_laplace(family, mode), f"mode {i + 1}", True) for i, mode in enumerate(modes)]
+    return starts if first.is_found else starts + _without_mode(target, family, first, max_gradients)
+
+
+def _without_mode(
+    target: Target,
+    family: MeanFieldNormal | FullRankNormal | LowRankNormal,
+    first: Mode,
+    max_gradients: float,
+) -> list[Start]:
+    """Where else to start if the way down does not end at a mode."""
+    is_dense = isinstance(first.curvature, DenseCurvature)
+    starts = [as_given(family)]
+    if np.isfinite(first.log_density):
+        starts.append(Start(_laplace(family, first), "the end of the descent"))
+    for number in (2**i for i in range((len(first.path) - 1).bit_length())):
+        if not is_dense or target.num_gradients > max_gradients:
+            break
+        point = first.path[number]
+        there = first._replace(point=point, curvature=curvature_at(target, point))
+        starts.append(Start(_laplace(family, there), f"step {number} of the descent"))
+    return starts
 
 
 def _is_near(mode: Mode, point: Float[np.ndarray, " dim"]) -> bool:

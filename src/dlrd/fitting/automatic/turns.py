@@ -12,11 +12,13 @@ from dlrd.fitting.automatic.look import BATCH, MIN_DRAWS, Look, improvement
 from dlrd.fitting.automatic.mode import mean_curvature
 from dlrd.fitting.automatic.plan import FACTOR, Plan
 from dlrd.fitting.automatic.starts import with_curvature
+from dlrd.fitting.automatic.stride import stride
 from dlrd.fitting.automatic.target import Target, host_noise
 from dlrd.fitting.loop import Observer
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.step import Method
 from dlrd.gradients.curvature import Curved, DenseCurvature
+from dlrd.gradients.estimate import split
 
 LOOK_SHARE, MAX_LOOK_SHARE = 0.25, 0.5
 """Draws of a look, as a share of the steps' gradients so far: at first, and to make sure."""
@@ -47,7 +49,9 @@ def go_on(
             course.judged_at = course.looked_at
             after_look(course)
         done, left = int(course.state.step[0]), max_gradients - course.num_gradients
-        affordable = (left - MIN_DRAWS) // method.num_draws  # with a look behind the last step
+        # With a look behind the last step, for which what is left must not be too little.
+        share = min(LOOK_SHARE * course.gradients["steps"], 0.25 * left)
+        affordable = int(left - max(share, MIN_DRAWS)) // method.num_draws
         goal = min(_next_stop(course.looked_at, method.num_draws), done + affordable)
         if goal <= course.looked_at:
             return Outcome.BUDGET
@@ -61,8 +65,8 @@ def go_on(
                 return outcome
             continue
         left = max_gradients - course.num_gradients
-        share = int(LOOK_SHARE * course.gradients["steps"])
-        take_look(method, course, key, max(MIN_DRAWS, min(share, left)))
+        num_blocks = int(min(LOOK_SHARE * course.gradients["steps"], left)) // MIN_DRAWS
+        take_look(method, course, key, max(num_blocks, 1) * MIN_DRAWS)
 
 
 def _judged(
@@ -85,8 +89,10 @@ def _judged(
         num_draws = min(wanted, (max_gradients - course.num_gradients) // 2) // BATCH * BATCH
         has_agreed = num_draws > 0 and _has_agreed(method, course, key, num_draws, tolerance)
         return Outcome.AGREED if has_agreed and not seen.share_bad else Outcome.RUNNING
-    if seen.gap_bound <= CERTAIN * tolerance and not seen.share_bad:
+    if _is_certain(seen, tolerance) and not seen.share_bad:
         return Outcome.CERTIFIED
+    if seen.gain - 2 * seen.gain_error > tolerance and plan.has_strides:
+        _take_stride(method, course, key, max_gradients - course.num_gradients)
     if plan.is_updating:
         _update_curvature(method, course, key, max_gradients - course.num_gradients)
     return Outcome.RUNNING
@@ -107,12 +113,29 @@ def _closer(
     seen, steps = course.looks[-1], course.gradients["steps"]
     while (
         seen.gap <= 0.5 * CERTAIN * tolerance
-        and seen.gap_bound > CERTAIN * tolerance
+        and seen.gain <= 0.5 * tolerance
+        and not _is_certain(seen, tolerance)
         and seen.num_draws < max(4 * MIN_DRAWS, MAX_LOOK_SHARE * steps)
         and course.num_gradients + seen.num_draws <= max_gradients
     ):
         seen = take_look(method, course, key, 2 * seen.num_draws, is_longer=True)
     return seen
+
+
+def _is_certain(seen: Look, tolerance: float) -> bool:
+    return seen.gap_bound <= CERTAIN * tolerance and seen.gain_bound <= tolerance
+
+
+def _take_stride(method: Method, course: Course, key: Key[Array, ""], left: int) -> None:
+    """Goes on far along the way since the look before, if that helps, with new averages."""
+    before, now = course.with_arrays(course.before), course.found
+    found, num_gradients = stride(method.log_density, before, now, look_key(course.looked_at, key, 3), left)
+    course.gradients["certificates"] += num_gradients
+    if found is not now:
+        course.family, course.latest = found, split(found)[0]
+        assert course.state.learning_rate is not None
+        rate = float(course.state.learning_rate[0])
+        course.state = fresh_state(method, found, key, rate)._replace(step=course.state.step)
 
 
 def _update_curvature(method: Method, course: Course, key: Key[Array, ""], left: int) -> None:
@@ -158,18 +181,15 @@ def _has_agreed(
     method: Method, course: Course, key: Key[Array, ""], num_draws: int, tolerance: float
 ) -> bool:
     """Whether twice as many steps have twice in a row not raised the ELBO by more than the tolerance."""
-    now, before = course.averaged, course.before
-    if before is None:
-        course.before = now
+    if course.judged_at == 0:  # the first look: only the start came before
         return False
     gain, error = improvement(
         method.log_density,
-        course.with_arrays(before),
-        course.with_arrays(now),
+        course.with_arrays(course.before),
+        course.with_arrays(course.latest),
         look_key(course.looked_at, key, 2),
         num_draws,
     )
-    course.before = now
     course.gradients["certificates"] += 2 * num_draws
     course.num_agreed = course.num_agreed + 1 if gain + 2 * error <= tolerance else 0
     return course.num_agreed >= 2
