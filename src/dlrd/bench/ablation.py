@@ -26,6 +26,7 @@ PARTS: dict[str, Plan] = {
     "independent draws for Sobol": Plan(draws="independent"),
     "no average over the tail": Plan(is_averaging=False),
     "curvature as at the mode": Plan(is_updating=False),
+    "no strides": Plan(has_strides=False),
     "no floor for the windows": Plan(min_travel=0.0),
     "the paper's factor 0.1": Plan(factor=0.1),
     "32 draws a step for 8": Plan(num_draws=32),

@@ -33,18 +33,28 @@ COLUMNS = [
     Column("seconds", "seconds", ".1f"),
     Column("certified", "certified"),
 ]
+OVERALL_COLUMNS = [
+    Column("family", "family"),
+    Column("fits", "fits", "d"),
+    Column("certified", "certified", "d"),
+    Column("right", "of these, gap within tolerance", ".1%"),
+    Column("problems", "problems certified for most seeds"),
+    Column("gradients", "gradients", ",.0f"),
+]
 
 
 def run(settings: Settings) -> list[Row]:
     """Fits every problem with both families and every seed; prints, writes and draws what came out."""
-    rows, tolerance = [], settings.tolerance
+    rows, medians, overall, tolerance = [], [], [], settings.tolerance
     for case in cases(settings):
         rows += [_row(case, seed, settings) for seed in range(settings.num_seeds)]
         last = rows[-1]
         print(f"{case.problem}, {case.family}: gap {last['gap']:.1e}, {last['gradients']:,} gradients")
-        write(settings.out / "posteriors", rows, **settings.written)
+        medians, overall = _medians(rows), _overall(rows, tolerance)
+        write(settings.out / "posteriors", rows, **settings.written, summary=medians, overall=overall)
         jax.clear_caches()
-    print_table(f"Automatic fits, tolerance {tolerance:g} nats, medians", COLUMNS, _medians(rows))
+    print_table(f"Automatic fits, tolerance {tolerance:g} nats, medians", COLUMNS, medians)
+    print_table("All together", OVERALL_COLUMNS, overall)
     save_figure(_figure(rows, tolerance), settings.out / "posteriors")
     return rows
 
@@ -105,6 +115,34 @@ def _medians(rows: Sequence[Row]) -> list[Row]:
                 "dim": group[0]["dim"],
                 "worst_gap": max(row["gap"] for row in group),
                 "certified": f"{num_certified} of {len(group)}",
+            }
+        )
+    return merged
+
+
+def _overall(rows: Sequence[Row], tolerance: float) -> list[Row]:
+    """One row for each family: whether certificates are right, and what they cost."""
+    merged = []
+    for family in dict.fromkeys(row["family"] for row in rows):
+        group = [row for row in rows if row["family"] == family]
+        certified = [row for row in group if row["outcome"] == Outcome.CERTIFIED.name]
+        problems = dict.fromkeys(row["problem"] for row in group)
+        shares = [
+            statistics.fmean(
+                row["outcome"] == Outcome.CERTIFIED.name for row in group if row["problem"] == name
+            )
+            for name in problems
+        ]
+        merged.append(
+            {
+                "family": family,
+                "fits": len(group),
+                "certified": len(certified),
+                "right": statistics.fmean(row["gap"] <= tolerance for row in certified)
+                if certified
+                else float("nan"),
+                "problems": f"{sum(share > 0.5 for share in shares)} of {len(problems)}",
+                "gradients": statistics.median(row["gradients"] for row in group),
             }
         )
     return merged

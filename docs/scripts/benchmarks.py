@@ -1,0 +1,65 @@
+"""Puts finished parts of `dlrd bench` into the documentation: python docs/scripts/benchmarks.py FOLDER
+
+In `benchmarks.md` and `cost.md` each table stands between two comments, `<!-- table: PART -->` and
+`<!-- end -->`. PART is a folder in FOLDER: `posteriors`, or `fine/posteriors` from a run with
+`--out FOLDER/fine`. `PART.KEY` names another table of its results.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlrd.bench import ablation, budgets, scaling, steps
+from dlrd.bench.peers import compare
+from dlrd.bench.posteriors import accuracy
+from dlrd.bench.table import Column, Row, shown
+
+HERE = Path(__file__).resolve().parents[1]
+TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+COLUMNS = {
+    "steps": steps.COLUMNS,
+    "posteriors": accuracy.COLUMNS,
+    "posteriors.overall": accuracy.OVERALL_COLUMNS,
+    "ablation": ablation.COLUMNS,
+    "peers": compare.COLUMNS,
+    "budgets": budgets.COLUMNS,
+    "scaling": scaling.COLUMNS,
+    "scaling.exponents": scaling.EXPONENT_COLUMNS,
+}
+
+
+def main(folder: Path) -> None:
+    (HERE / "benchmarks").mkdir(exist_ok=True)
+    for page in (HERE / "benchmarks.md", HERE / "cost.md"):
+        text = TABLE.sub(
+            lambda found: found[1] + table(folder, found[2]) + found[3], page.read_text(encoding="utf-8")
+        )
+        page.write_text(text, encoding="utf-8")
+    for results in folder.rglob("results.json"):
+        name = "-".join(results.parent.relative_to(folder).parts)
+        shutil.copy(results, HERE / "benchmarks" / f"{name}.json")
+        shutil.copy(results.with_name("figure.png"), HERE / "benchmarks" / f"{name}.png")
+
+
+def table(folder: Path, name: str) -> str:
+    part, _, key = name.partition(".")
+    data = json.loads((folder / part / "results.json").read_text(encoding="utf-8"))
+    return markdown(
+        COLUMNS[name.rpartition("/")[2]], data[key or ("summary" if "summary" in data else "rows")]
+    )
+
+
+def markdown(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    lines = [
+        [column.heading for column in columns],
+        ["---:" if column.form else "---" for column in columns],
+        *([shown(row[column.key], column.form) for column in columns] for row in rows),
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
