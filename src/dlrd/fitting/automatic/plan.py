@@ -23,7 +23,7 @@ class Plan(NamedTuple):
     """What the automatic mode does, part by part."""
 
     has_start: bool = True  # searches for modes; else starts from the family as given
-    num_starts: int = 8  # points from which it searches
+    num_starts: int = 16  # points from which it searches
     is_natural: bool = True  # takes natural gradients where the family has them; else Adam
     draws: Draws | None = None  # None: a Sobol sequence where that pays
     is_averaging: bool = True
