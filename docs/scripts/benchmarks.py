@@ -34,9 +34,7 @@ COLUMNS = {
 def main(folder: Path) -> None:
     (HERE / "benchmarks").mkdir(exist_ok=True)
     for page in (HERE / "benchmarks.md", HERE / "cost.md"):
-        text = TABLE.sub(
-            lambda found: found[1] + table(folder, found[2]) + found[3], page.read_text(encoding="utf-8")
-        )
+        text = TABLE.sub(lambda found: filled(folder, found), page.read_text(encoding="utf-8"))
         page.write_text(text, encoding="utf-8")
     for results in folder.rglob("results.json"):
         name = "-".join(results.parent.relative_to(folder).parts)
@@ -44,12 +42,16 @@ def main(folder: Path) -> None:
         shutil.copy(results.with_name("figure.png"), HERE / "benchmarks" / f"{name}.png")
 
 
-def table(folder: Path, name: str) -> str:
-    part, _, key = name.partition(".")
-    data = json.loads((folder / part / "results.json").read_text(encoding="utf-8"))
-    return markdown(
-        COLUMNS[name.rpartition("/")[2]], data[key or ("summary" if "summary" in data else "rows")]
-    )
+def filled(folder: Path, found: re.Match[str]) -> str:
+    """The table between its comments, as it was if FOLDER has no results for it."""
+    part, _, key = found[2].partition(".")
+    results = folder / part / "results.json"
+    if not results.exists():
+        return found[0]
+    data = json.loads(results.read_text(encoding="utf-8"))
+    rows = data[key or ("summary" if "summary" in data else "rows")]
+    filling = markdown(COLUMNS[found[2].rpartition("/")[2]], rows)
+    return f"{found[1]}\n{filling}\n{found[3]}"
 
 
 def markdown(columns: Sequence[Column], rows: Sequence[Row]) -> str:

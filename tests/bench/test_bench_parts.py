@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from dlrd.bench import ablation, budgets, scaling, start_cost, steps
 from dlrd.bench.peers import compare, ours
-from dlrd.bench.posteriors import cases
+from dlrd.bench.posteriors import accuracy, cases
 from dlrd.bench.scaling_run import Chain
 from dlrd.bench.table import shown
 from dlrd.bench.timing import Row
@@ -62,6 +62,25 @@ def test_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["ratio"] for row in written["rows"]] == [3.0, 1.05]
     assert [row["is_reached"] for row in written["rows"]] == [False, True]
     assert written["compiled_after_first_chunk"] == 0
+
+
+def test_certificates_are_counted_by_family() -> None:
+    rows = [
+        {"problem": problem, "family": "mean-field", "outcome": outcome, "gap": gap, "gradients": gradients}
+        for problem, outcome, gap, gradients in (
+            ("easy", "CERTIFIED", 0.001, 100),
+            ("easy", "CERTIFIED", 0.02, 300),
+            ("hard", "CERTIFIED", 0.003, 500),
+            ("hard", "BUDGET", 0.5, 9000),
+        )
+    ]
+    (row,) = accuracy.overall(rows, 0.01)
+    assert row["fits"] == 4
+    assert row["certified"] == 3
+    assert row["right"] == pytest.approx(2 / 3)
+    assert row["problems"] == "1 of 2"
+    assert row["gradients"] == 300
+    assert np.isnan(accuracy.overall(rows[3:], 0.01)[0]["right"])
 
 
 @pytest.mark.slow

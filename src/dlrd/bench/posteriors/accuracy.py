@@ -39,22 +39,22 @@ OVERALL_COLUMNS = [
     Column("certified", "certified", "d"),
     Column("right", "of these, gap within tolerance", ".1%"),
     Column("problems", "problems certified for most seeds"),
-    Column("gradients", "gradients", ",.0f"),
+    Column("gradients", "gradients of these", ",.0f"),
 ]
 
 
 def run(settings: Settings) -> list[Row]:
     """Fits every problem with both families and every seed; prints, writes and draws what came out."""
-    rows, medians, overall, tolerance = [], [], [], settings.tolerance
+    rows, medians, together, tolerance = [], [], [], settings.tolerance
     for case in cases(settings):
         rows += [_row(case, seed, settings) for seed in range(settings.num_seeds)]
         last = rows[-1]
         print(f"{case.problem}, {case.family}: gap {last['gap']:.1e}, {last['gradients']:,} gradients")
-        medians, overall = _medians(rows), _overall(rows, tolerance)
-        write(settings.out / "posteriors", rows, **settings.written, summary=medians, overall=overall)
+        medians, together = _medians(rows), overall(rows, tolerance)
+        write(settings.out / "posteriors", rows, **settings.written, summary=medians, overall=together)
         jax.clear_caches()
     print_table(f"Automatic fits, tolerance {tolerance:g} nats, medians", COLUMNS, medians)
-    print_table("All together", OVERALL_COLUMNS, overall)
+    print_table("All together", OVERALL_COLUMNS, together)
     save_figure(_figure(rows, tolerance), settings.out / "posteriors")
     return rows
 
@@ -120,7 +120,7 @@ def _medians(rows: Sequence[Row]) -> list[Row]:
     return merged
 
 
-def _overall(rows: Sequence[Row], tolerance: float) -> list[Row]:
+def overall(rows: Sequence[Row], tolerance: float) -> list[Row]:
     """One row for each family: whether certificates are right, and what they cost."""
     merged = []
     for family in dict.fromkeys(row["family"] for row in rows):
@@ -133,6 +133,7 @@ def _overall(rows: Sequence[Row], tolerance: float) -> list[Row]:
             )
             for name in problems
         ]
+        unknown = float("nan")
         merged.append(
             {
                 "family": family,
@@ -140,9 +141,11 @@ def _overall(rows: Sequence[Row], tolerance: float) -> list[Row]:
                 "certified": len(certified),
                 "right": statistics.fmean(row["gap"] <= tolerance for row in certified)
                 if certified
-                else float("nan"),
+                else unknown,
                 "problems": f"{sum(share > 0.5 for share in shares)} of {len(problems)}",
-                "gradients": statistics.median(row["gradients"] for row in group),
+                "gradients": statistics.median(row["gradients"] for row in certified)
+                if certified
+                else unknown,
             }
         )
     return merged
