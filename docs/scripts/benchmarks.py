@@ -1,8 +1,8 @@
 """Puts finished parts of `dlrd bench` into the documentation: python docs/scripts/benchmarks.py FOLDER
 
-In `benchmarks.md` and `cost.md` each table stands between two comments, `<!-- table: PART -->` and
-`<!-- end -->`. PART is a folder in FOLDER: `posteriors`, or `fine/posteriors` from a run with
-`--out FOLDER/fine`. `PART.KEY` names another table of its results.
+In `benchmarks.md` each table stands between two comments, `<!-- table: PART -->` and `<!-- end -->`. PART is
+a folder in FOLDER: `posteriors`, or `fine/posteriors` from a run with `--out FOLDER/fine`. `PART.KEY` names
+another table of its results.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlrd.bench import ablation, budgets, scaling, steps
+from dlrd.bench import ablation, budgets, scaling
 from dlrd.bench.peers import compare
 from dlrd.bench.posteriors import accuracy
 from dlrd.bench.table import Column, Row, shown
@@ -20,7 +20,6 @@ from dlrd.bench.table import Column, Row, shown
 HERE = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COLUMNS = {
-    "steps": steps.COLUMNS,
     "posteriors": accuracy.COLUMNS,
     "posteriors.overall": accuracy.OVERALL_COLUMNS,
     "ablation": ablation.COLUMNS,
@@ -33,9 +32,9 @@ COLUMNS = {
 
 def main(folder: Path) -> None:
     (HERE / "benchmarks").mkdir(exist_ok=True)
-    for page in (HERE / "benchmarks.md", HERE / "cost.md"):
-        text = TABLE.sub(lambda found: filled(folder, found), page.read_text(encoding="utf-8"))
-        page.write_text(text, encoding="utf-8")
+    page = HERE / "benchmarks.md"
+    text = TABLE.sub(lambda found: filled(folder, found), page.read_text(encoding="utf-8"))
+    page.write_text(text, encoding="utf-8")
     for results in folder.rglob("results.json"):
         name = "-".join(results.parent.relative_to(folder).parts)
         shutil.copy(results, HERE / "benchmarks" / f"{name}.json")

@@ -32,9 +32,8 @@ def run(out: Path) -> list[Row]:
             print(f"{row.what} / {row.baseline}: {row.ratio_in_words} (reach {row.reach_in_words})")
     num_compiled = start_cost.compilations()
     values = [row.__dict__ | {"ratio": row.ratio, "is_reached": row.is_reached} for row in rows]
-    summary = [_in_words(row) for row in rows]
-    write(out / "steps", values, compiled_after_first_chunk=num_compiled, summary=summary)
-    print_table("What a step costs", COLUMNS, summary)
+    write(out / "steps", values, compiled_after_first_chunk=num_compiled)
+    print_table("What a step costs", COLUMNS, [_in_words(row) for row in rows])
     print(f"Programs compiled after the first chunk: {num_compiled}")
     save_figure(_figure(rows), out / "steps")
     return rows
