@@ -59,7 +59,7 @@ def reproduce(
 ) -> None:
     """Makes the paper's figures from scratch and checks its claims, in one page: OUT/index.html.
 
-    Stopped and called again, it goes on where it was. Needs the extra dlrd[paper].
+    Stopped and called again, it goes on where it was. Needs the extra "paper".
     """
     try:
         from dlrd.paper import reproduce as paper
@@ -130,7 +130,7 @@ def _settings(
 def steps(out: Out = OUT) -> None:
     """What a step costs: the rule beside a fixed rate, fit beside NumPyro and NumPy, a cold start.
 
-    Takes about four minutes. Needs the extra dlrd[bench].
+    Takes about four minutes. Needs the extra "bench".
     """
     with _plain_errors():
         from dlrd.bench import steps
@@ -148,7 +148,7 @@ def posteriors(
 ) -> None:
     """How close automatic fits come: nine posteriors with references, and the paper's problems.
 
-    Needs the extra dlrd[bench].
+    Needs the extra "bench".
     """
     with _plain_errors():
         from dlrd.bench.posteriors import accuracy
@@ -168,7 +168,7 @@ def ablation(
 ) -> None:
     """The automatic mode with each of its parts switched off.
 
-    Needs the extra dlrd[bench].
+    Needs the extra "bench".
     """
     with _plain_errors():
         from dlrd.bench import ablation
@@ -187,7 +187,7 @@ def scaling(
 ) -> None:
     """How the cost of a step and of a whole fit grows: with the dimension, the draws, the data.
 
-    Needs the extra dlrd[bench].
+    Needs the extra "bench".
     """
     with _plain_errors():
         from dlrd.bench import scaling
@@ -204,7 +204,7 @@ def peers(
 ) -> None:
     """The same posteriors by NumPyro, PyMC, BlackJAX, optax's rules, and the paper's rule alone.
 
-    Needs the extra dlrd[bench].
+    Needs the extra "bench".
     """
     with _plain_errors():
         from dlrd.bench.peers import compare, others
@@ -224,7 +224,7 @@ def budgets(
 ) -> None:
     """The gap after 8,000, 32,000 and 64,000 gradients: automatic, the paper's rule, Adam at its best rate.
 
-    Needs the extra dlrd[bench].
+    Needs the extra "bench".
     """
     with _plain_errors():
         from dlrd.bench import budgets

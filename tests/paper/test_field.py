@@ -1,7 +1,5 @@
 """Section 3.3 of the paper: the diffusivity field and its density."""
 
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +10,6 @@ from scipy import stats
 import dlrd
 from dlrd.paper.problems import finite_elements
 from dlrd.paper.problems.field import field, karhunen_loeve
-
-
-@pytest.fixture
-def x64_everywhere() -> Iterator[None]:
-    """Double precision for the whole process: jax calls back in a thread that a context does not reach."""
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
 
 
 def test_modes_are_the_covariances() -> None:
@@ -70,7 +60,7 @@ def test_observations_are_noisy_solutions() -> None:
     assert np.mean(noise**2) / 0.05**2 == pytest.approx(1, abs=5 * np.sqrt(2 / 361))
 
 
-def test_density(x64_everywhere: None) -> None:
+def test_density(x64: None) -> None:
     problem = field()
     z = np.random.default_rng(1).normal(size=29)
     solution = finite_elements.solve(np.exp(problem.modes @ z)[None])[0]
@@ -78,7 +68,7 @@ def test_density(x64_everywhere: None) -> None:
     np.testing.assert_allclose(problem.log_density(jnp.asarray(z)), expected, rtol=1e-12)
 
 
-def test_gradient_is_the_slope(x64_everywhere: None) -> None:
+def test_gradient_is_the_slope(x64: None) -> None:
     log_density = field().log_density
     z = jnp.asarray(np.random.default_rng(1).normal(size=29))
     gradient = jax.grad(log_density)(z)
@@ -117,7 +107,7 @@ def check_fit() -> None:
 
 
 @pytest.mark.slow
-def test_double_precision(x64_everywhere: None) -> None:
+def test_double_precision(x64: None) -> None:
     check_transformations(np.float64)
     check_fit()
 
@@ -127,5 +117,5 @@ def test_single_precision() -> None:
     check_fit()
 
 
-def test_single_precision_among_double(x64_everywhere: None) -> None:
+def test_single_precision_among_double(x64: None) -> None:
     check_transformations(np.float32)

@@ -22,11 +22,9 @@ from dlrd.paper.references import field as field_module
 
 
 @pytest.fixture(scope="module", autouse=True)
-def x64_everywhere() -> Iterator[None]:
-    """Double precision for the whole process: jax calls back in a thread that a context does not reach."""
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
+def x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -13,7 +14,6 @@ from dlrd.bench.posteriors.optimum import Normal, factorized, laplace, optimum
 from dlrd.families import FullRankNormal, MeanFieldNormal
 from dlrd.fitting import archive
 from dlrd.gradients import LogDensity
-from dlrd.paper.precision import double_precision
 from dlrd.paper.problems import logistic, synthetic
 from dlrd.paper.problems.field import field
 from dlrd.paper.references.field import field_reference
@@ -71,7 +71,7 @@ def cases(settings: Settings) -> Iterator[Case]:
     one called again, finds them there.
     """
     kept = _Kept(settings.out / "optima.npz")
-    with double_precision():
+    with jax.enable_x64(True):
         for posterior in _chosen(settings):
             yield from _with_families(posterior.name, posterior.dim, posterior.log_density, kept, posterior)
         if _is_wanted("synthetic", settings):

@@ -19,7 +19,6 @@ from dlrd.fitting import archive
 from dlrd.fitting.monitor import log_spaced
 from dlrd.paper.experiments.spec import Batch, Setting
 from dlrd.paper.experiments.targets import TARGETS
-from dlrd.paper.precision import double_precision
 
 DIRECTIONS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "sgd": optax.identity,
@@ -70,7 +69,7 @@ def run_batch(batch: Batch, folder: Path, progress: Callable[[int], None]) -> Re
     if stored is not None:
         return stored
     started = time.perf_counter()
-    with double_precision():
+    with jax.enable_x64(True):
         target = TARGETS[batch.problem](folder / "references")
         is_short = batch.steps <= batch.num_points
         steps = np.arange(1, batch.steps + 1) if is_short else log_spaced(batch.steps, batch.num_points)

@@ -99,10 +99,11 @@ def _start_worker(messages: Any, free_cores: Any) -> None:
 
 def _work(kind: str, what: Any, folder: Path) -> None:
     if kind == "reference":
-        from dlrd.paper.experiments.targets import TARGETS
-        from dlrd.paper.precision import double_precision
+        import jax
 
-        with double_precision():
+        from dlrd.paper.experiments.targets import TARGETS
+
+        with jax.enable_x64(True):
             TARGETS[what](folder / "references")
         return
     from dlrd.paper.experiments.batch import run_batch

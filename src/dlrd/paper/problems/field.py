@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, Float
 
 from dlrd.gradients import LogDensity
@@ -76,25 +77,17 @@ def _misfit(observed: Float[np.ndarray, " unknown"]) -> Any:
     """½ ‖u(D) − observed‖² as a function that jax can differentiate and batch."""
     from dlrd.paper.problems import finite_elements
 
+    def on_host(_: Any, results: tuple[Any, Any], diffusivity: Any) -> None:
+        given = np.asarray(diffusivity)
+        computed = finite_elements.misfit_and_gradient(given.reshape(-1, given.shape[-1]), observed)
+        for result, numbers in zip(results, computed, strict=True):
+            np.asarray(result)[...] = numbers.reshape(result.shape)
+
     def value_and_gradient(diffusivity: Float[Array, " node"]) -> tuple[Array, Array]:
         dtype = diffusivity.dtype
         shapes = (jax.ShapeDtypeStruct((), dtype), jax.ShapeDtypeStruct(diffusivity.shape, dtype))
-
-        def on_host(given: Any) -> tuple[np.ndarray, np.ndarray]:
-            given = np.asarray(given)
-            if (
-                given.dtype != dtype
-            ):  # jax hands over in a thread of its own, with the settings of the process
-                raise ValueError(
-                    "the field problem needs double precision for the whole process where it is used at all: "
-                    'jax.config.update("jax_enable_x64", True)'
-                )
-            flat = given.reshape(-1, given.shape[-1])
-            values, gradients = finite_elements.misfit_and_gradient(flat, observed)
-            values, gradients = values.reshape(given.shape[:-1]), gradients.reshape(given.shape)
-            return values.astype(dtype), gradients.astype(dtype)
-
-        return jax.pure_callback(on_host, shapes, diffusivity, vmap_method="broadcast_all")
+        # The buffers themselves, no copies: those would wait for the thread that waits for the callback.
+        return buffer_callback(on_host, shapes, vmap_method="broadcast_all")(diffusivity)
 
     @jax.custom_vjp
     def misfit(diffusivity: Float[Array, " node"]) -> Float[Array, ""]:
