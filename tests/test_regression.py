@@ -16,7 +16,11 @@ def window_of(values: list[Any], number: type = int, keep_errors: bool = False) 
 
 
 def split(values: list[Any], number: type = int) -> tuple[Any, Any]:
-    return regression.signal_and_noise(window_of(values, number), number(len(values) - 1))
+    """The sums of squares that the line explains and leaves, without their common factor."""
+    position = number(len(values) - 1)
+    signal, noise = regression.signal_and_noise(window_of(values, number), position)
+    factor = position * (position + 1) * (position + 2)
+    return signal / factor, noise / factor
 
 
 def test_sums_are_shifted_by_the_first_sample():

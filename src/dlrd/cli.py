@@ -130,7 +130,7 @@ def _settings(
 def steps(out: Out = OUT) -> None:
     """What a step costs: the rule beside a fixed rate, fit beside NumPyro and NumPy, a cold start.
 
-    Takes about four minutes. Needs the extra "bench".
+    Takes about six minutes. Needs the extra "bench".
     """
     with _plain_errors():
         from dlrd.bench import steps

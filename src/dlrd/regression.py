@@ -54,14 +54,15 @@ def add(window: Window, value: Array, position: Array) -> Window:
 
 
 def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
-    """The sums of squares that the fitted line explains (SSR) and leaves (SSE).
+    """The sums of squares that the fitted line explains (SSR) and leaves (SSE), both times k (k+1) (k+2).
 
-    Their ratio is the paper's ρ. With k = `position`, the number of the newest sample:
+    Their ratio is the paper's ρ, which does not see the factor; without it there is nothing to divide by.
+    With k = `position`, the number of the newest sample:
 
         S_kk = k (k+1) (k+2) / 12,   S_yy = Σ s² − (Σ s)² / (k+1),   S_ky = Σ j s − k/2 Σ s,
         SSR = S_ky² / S_kk,          SSE = S_yy − SSR.
 
-    SSE may come out slightly negative by rounding where the samples lie on a line.
+    The second may come out slightly negative by rounding where the samples lie on a line.
 
     Args:
         window: the sums over all samples up to `position`.
@@ -70,19 +71,15 @@ def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
     Example:
         >>> window = add(add(start(1.0), 3.0, 1), 2.0, 2)
         >>> signal_and_noise(window, 2)
-        (0.5, 1.5)
+        (12.0, 36.0)
     """
-    # Factors that do not depend on the samples come first: a compiler would not hoist them out of its loops.
-    inverse_count = 1 / (position + 1)
-    half = position / 2
-    inverse_spread = 12 / (position * (position + 1) * (position + 2))
     total, squares, weighted = window.total, window.squares, window.weighted
     if window.errors is not None:
         total, squares, weighted = map(operator.add, (total, squares, weighted), window.errors)
-    total_variation = squares - total * total * inverse_count
-    covariation = weighted - half * total
-    signal = covariation * (covariation * inverse_spread)
-    return signal, total_variation - signal
+    covariation = 2 * weighted - position * total
+    signal = 3 * (covariation * covariation)
+    variation = position * (position + 2) * ((position + 1) * squares - total * total)
+    return signal, variation - signal
 
 
 def _compensated_sum(total: Array, addend: Array, error: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from dlrd.bench import ablation, budgets, scaling, start_cost, steps
+from dlrd.bench import ablation, budgets, scaling, start_cost, steps, timing
 from dlrd.bench.peers import compare, ours
 from dlrd.bench.posteriors import accuracy, cases
 from dlrd.bench.scaling_run import Chain
@@ -191,3 +191,18 @@ def test_an_unknown_problem_is_told_in_a_sentence(folder: Path) -> None:
 def test_values_as_tables_show_them() -> None:
     values = [(True, ""), (None, ".2g"), (float("nan"), ".2g"), (0.1234, ".2g"), (12345, ",d"), ("as is", "")]
     assert [shown(*value) for value in values] == ["✓", "–", "–", "0.12", "12,345", "as is"]
+
+
+def test_pairs_see_the_ratio_through_changes_of_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def seconds(fn: object) -> float:
+        calls.append(fn)
+        slowness = [1, 1, 7][(len(calls) - 1) // 2 % 3]  # the same for both calls of a pair
+        return slowness * (1.5 if fn is ours else 1.0)
+
+    ours, theirs = (lambda: None), (lambda: None)
+    monkeypatch.setattr(timing, "seconds", seconds)
+
+    assert timing.paired(ours, theirs, 5) == (1.5, 1.0)
+    assert [fn is ours for fn in calls] == [False, True, True, False] * 2 + [False, True]

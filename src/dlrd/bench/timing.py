@@ -59,3 +59,21 @@ def interleaved(
             row[name] = seconds(fn)
         times.append(row)
     return {name: statistics.median(each[name] for each in times) for name in functions}
+
+
+def paired(ours: Callable[[], object], theirs: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Seconds of two functions that take about the same, after one call of each to warm up.
+
+    Called in turn, either one first every other time. A machine that changes its speed changes it for both
+    calls of a pair: the first number is the second, a median, times the median of the pairs' ratios.
+    """
+    ours()
+    theirs()
+    pairs = []
+    for index in range(repeats):
+        if index % 2:
+            pairs.append((seconds(ours), seconds(theirs)))
+        else:
+            pairs.append((seconds(theirs), seconds(ours))[::-1])
+    baseline = statistics.median(other for _, other in pairs)
+    return baseline * statistics.median(one / other for one, other in pairs), baseline

@@ -249,9 +249,9 @@ def _snr_and_moved(window: regression.Window, position: Float[Array, ""]) -> tup
     """SSR/SSE of each parameter, 0 for one that has not moved, and whether it has, 1 or 0."""
     signal, noise = regression.signal_and_noise(window, position)
     # Noise within the rounding of the sums is none: a perfect line, or nothing at all.
-    rounding = 4 * jnp.finfo(noise.dtype).eps
+    rounding = 4 * jnp.finfo(noise.dtype).eps * position * (position + 1) * (position + 2) * window.squares
     without_noise = jnp.where(signal > 0, jnp.inf, 0)
-    snr = jnp.where(noise > rounding * window.squares, signal / noise, without_noise)
+    snr = jnp.where(noise > rounding, signal / noise, without_noise)
     return snr, (window.squares > 0).astype(snr.dtype)
 
 
