@@ -62,7 +62,8 @@ def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
         S_kk = k (k+1) (k+2) / 12,   S_yy = Σ s² − (Σ s)² / (k+1),   S_ky = Σ j s − k/2 Σ s,
         SSR = S_ky² / S_kk,          SSE = S_yy − SSR.
 
-    The second may come out slightly negative by rounding where the samples lie on a line.
+    The second may come out slightly negative by rounding where the samples lie on a line. Both overflow where
+    a window moves by more than about 10¹⁹/k² in single precision.
 
     Args:
         window: the sums over all samples up to `position`.
