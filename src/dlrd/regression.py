@@ -56,7 +56,7 @@ def add(window: Window, value: Array, position: Array) -> Window:
 def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
     """The sums of squares that the fitted line explains (SSR) and leaves (SSE), both times k (k+1) (k+2).
 
-    Their ratio is the paper's ρ, which does not see the factor; without it there is nothing to divide by.
+    Their ratio is the paper's ρ, which does not see the factor; with it nothing has to be divided.
     With k = `position`, the number of the newest sample:
 
         S_kk = k (k+1) (k+2) / 12,   S_yy = Σ s² − (Σ s)² / (k+1),   S_ky = Σ j s − k/2 Σ s,
