@@ -262,4 +262,4 @@ def test_notebooks_show_the_picture(fit: dlrd.Fit) -> None:
 
 def test_bad_input_is_named() -> None:
     with pytest.raises(TypeError, match=r"fit must be what dlrd\.fit returns, got list"):
-        plot_fit([])  # pyright: ignore[reportArgumentType]
+        plot_fit([])  # pyright: ignore[reportArgumentType] - the wrong type is the test

@@ -203,4 +203,4 @@ def test_fit_writes_the_page(fit: dlrd.Fit, tmp_path: pathlib.Path) -> None:
 
 def test_bad_input_is_named() -> None:
     with pytest.raises(TypeError, match=r"fit must be what dlrd\.fit returns, got dict"):
-        fit_page({})  # pyright: ignore[reportArgumentType]
+        fit_page({})  # pyright: ignore[reportArgumentType] - the wrong type is the test

@@ -71,9 +71,8 @@ def paired(ours: Callable[[], object], theirs: Callable[[], object], repeats: in
     theirs()
     pairs = []
     for index in range(repeats):
-        if index % 2:
-            pairs.append((seconds(ours), seconds(theirs)))
-        else:
-            pairs.append((seconds(theirs), seconds(ours))[::-1])
+        order = (ours, theirs) if index % 2 else (theirs, ours)
+        times = {fn: seconds(fn) for fn in order}
+        pairs.append((times[ours], times[theirs]))
     baseline = statistics.median(other for _, other in pairs)
     return baseline * statistics.median(one / other for one, other in pairs), baseline
