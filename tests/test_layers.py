@@ -8,12 +8,14 @@ import dlrd
 ROOT = pathlib.Path(dlrd.__file__).parent
 
 MAY_IMPORT = {
+    "checks": set(),
     "regression": set(),
-    "rates": {"regression"},
-    "families": set(),
+    "rates": {"checks", "regression"},
+    "families": {"checks"},
     "divergence": {"families"},
     "gradients": {"families"},
-    "fitting": {"families", "gradients", "rates", "plots", "report"},  # the last two inside methods of Fit
+    # plots and report inside methods of Fit alone
+    "fitting": {"checks", "families", "gradients", "rates", "plots", "report"},
     "plots": {"families", "fitting"},
     "report": {"families", "fitting", "plots"},
     "paper": {"families", "gradients", "rates", "divergence", "fitting", "plots"},

@@ -192,10 +192,10 @@ def test_made_inside_a_compiled_function():
             "cholesky must be zero above its diagonal, got",
         ),
         (lambda: FullRankNormal([0.0], [[1j]]), TypeError, "cholesky must be real, got.*complex128"),
-        (lambda: MeanFieldNormal.standard(0), ValueError, "dim must be.*at least 1, got 0"),
-        (lambda: FullRankNormal.standard(-2), ValueError, "dim must be.*at least 1, got -2"),
-        (lambda: FullRankNormal.standard(2.0), ValueError, r"dim must be.*at least 1, got 2\.0"),
-        (lambda: MeanFieldNormal.standard(True), ValueError, "dim must be.*at least 1, got True"),
+        (lambda: MeanFieldNormal.standard(0), ValueError, "dim must be.*at least 1, got int 0"),
+        (lambda: FullRankNormal.standard(-2), ValueError, "dim must be.*at least 1, got int -2"),
+        (lambda: FullRankNormal.standard(2.0), ValueError, r"dim must be.*at least 1, got float 2\.0"),
+        (lambda: MeanFieldNormal.standard(True), ValueError, "dim must be.*at least 1, got bool True"),
     ],
 )
 def test_errors_name_the_argument_and_the_value(make, error, message):

@@ -420,7 +420,11 @@ def test_bad_factor_is_named(name: str, factor: float):
             for value in [0, -1, float("nan")]
         ],
         *[
-            (make_fn, {**others, name: value}, f"{name} must be a whole number of at least 1, got {value}")
+            (
+                make_fn,
+                {**others, name: value},
+                f"{name} must be a whole number of at least 1, got {type(value).__name__} {value}",
+            )
             for make_fn, name, others in [
                 (dlrd.dynamic_decay, "max_tracked", {}),
                 (dlrd.stepwise_decay, "interval", {"factor": 0.5}),

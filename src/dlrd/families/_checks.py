@@ -1,7 +1,5 @@
 """Checks of the arrays that a normal family is made of."""
 
-from numbers import Integral
-
 import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike
@@ -22,11 +20,6 @@ def check_vector(name: str, array: Array) -> None:
 def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape} to go with loc, got {array.shape}")
-
-
-def check_dim(dim: int, name: str = "dim") -> None:
-    if isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {dim!r}")
 
 
 def is_concrete(array: Array) -> bool:

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key
 
-from dlrd.families._checks import check_dim, check_shape, check_vector, float_array, is_concrete
+from dlrd.checks import check_count
+from dlrd.families._checks import check_shape, check_vector, float_array, is_concrete
 from dlrd.families._limits import limited, limited_norm
 from dlrd.families._noise import standard_noise
 
@@ -46,7 +47,7 @@ class FullRankNormal(eqx.Module):
     @classmethod
     def standard(cls, dim: int) -> "FullRankNormal":
         """N(0, I) in `dim` dimensions, in the default float type."""
-        check_dim(dim)
+        check_count("dim", dim)
         return cls(jnp.zeros(dim, dtype=float), jnp.eye(dim, dtype=float))
 
     def sample(

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key
 
-from dlrd.families._checks import check_dim, check_shape, check_vector, float_array
+from dlrd.checks import check_count
+from dlrd.families._checks import check_shape, check_vector, float_array
 from dlrd.families._limits import MAX_CHANGE, limited
 from dlrd.families._noise import standard_noise
 
@@ -50,8 +51,8 @@ class LowRankNormal(eqx.Module):
 
         F starts from small random numbers: at zero its gradients would vanish, and equal columns stay equal.
         """
-        check_dim(dim)
-        check_dim(rank, "rank")
+        check_count("dim", dim)
+        check_count("rank", rank)
         typed = jax.random.key(key) if isinstance(key, int) else key
         factor = 0.01 * jax.random.normal(typed, (dim, min(rank, dim)), dtype=float)
         return cls(jnp.zeros(dim, dtype=float), jnp.zeros(dim, dtype=float), factor)

@@ -4,7 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
-from dlrd.families._checks import check_dim, check_shape, check_vector, float_array
+from dlrd.checks import check_count
+from dlrd.families._checks import check_shape, check_vector, float_array
 from dlrd.families._limits import limited
 from dlrd.families._noise import standard_noise
 
@@ -39,7 +40,7 @@ class MeanFieldNormal(eqx.Module):
     @classmethod
     def standard(cls, dim: int) -> "MeanFieldNormal":
         """N(0, I) in `dim` dimensions, in the default float type."""
-        check_dim(dim)
+        check_count("dim", dim)
         return cls(jnp.zeros(dim, dtype=float), jnp.zeros(dim, dtype=float))
 
     def sample(

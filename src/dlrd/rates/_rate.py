@@ -1,7 +1,7 @@
 """What all rules share: argument checks, and the step that a rate makes of a direction."""
 
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, cast
 
 import jax
@@ -30,11 +30,6 @@ def check_not_negative(name: str, value: ArrayLike) -> None:
 def check_learning_rate(value: ArrayLike) -> None:
     if isinstance(value, Real) and not 0 < cast("float", value) < float("inf"):
         raise ValueError(f"learning_rate must be a positive number, got {value}; 1e-2 is a usual start")
-
-
-def check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
 
 
 def scalar(value: ArrayLike) -> Float[Array, ""]:

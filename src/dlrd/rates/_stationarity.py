@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from dlrd.checks import check_count
 from dlrd.rates import _batch_means as batch_means
 from dlrd.rates._rate import (
     NO_PARAMS_MESSAGE,
     apply_rate,
     check_between,
-    check_count,
     check_learning_rate,
     scalar,
     transformation,

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from dlrd.checks import check_count
 from dlrd.rates._rate import (
     apply_rate,
     check_between,
-    check_count,
     check_learning_rate,
     scalar,
     transformation,
