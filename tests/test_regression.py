@@ -1,8 +1,14 @@
-from fractions import Fraction
-from typing import Any
+"""The line through a window: exactly in fractions, and alike in all array libraries."""
 
+import functools
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 from dlrd import regression
 
@@ -119,3 +125,87 @@ def test_a_factor_scales_both_alike():
     signal, noise = split(values, Fraction)
 
     assert split([3 * value for value in values], Fraction) == (9 * signal, 9 * noise)
+
+
+class Library(NamedTuple):
+    """What a caller of `regression.snr` takes from an array library."""
+
+    asarray_fn: Callable[[np.ndarray], Any]
+    where: regression.Where
+
+
+LIBRARIES = {
+    "numpy": Library(np.asarray, np.where),
+    "jax": Library(jnp.asarray, jnp.where),
+    "torch": Library(torch.as_tensor, torch.where),
+}
+EDGES = {
+    "ordinary": ([1, 3, 2], 1 / 3, True),
+    "signal equals noise": ([0, 0, 0, 0, 1], 1, True),
+    "no slope": ([0, 1, 0], 0, True),
+    "line": ([5, 3, 1, -1], np.inf, True),
+    "line far away": ([1e6 + value / 8 for value in range(300)], np.inf, True),
+    "line within rounding": ([0.1 * value for value in range(50)], np.inf, True),
+    "frozen": ([0.1] * 20, 0, False),
+    "frozen after a step": ([0] + [3] * 4, 1, True),
+    "tiny": ([1e-15, 3e-15, 2e-15], 1 / 3, True),
+}
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> Library:
+    return LIBRARIES[request.param]
+
+
+def snr_of(values: np.ndarray, library: Library) -> tuple[np.ndarray, np.ndarray]:
+    """Of columns of samples, in their own type all along, and without a warning."""
+    position = values.dtype.type(len(values) - 1)
+    window = window_of([library.asarray_fn(row) for row in values], values.dtype.type)
+    ratio, has_moved = regression.snr(window, position, float(np.finfo(values.dtype).eps), library.where)
+    assert np.asarray(ratio).dtype == values.dtype
+    assert np.asarray(has_moved).dtype == bool
+    return np.asarray(ratio), np.asarray(has_moved)
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.usefixtures("x64")
+def test_edges_of_the_ratio(library: Library, edge: str, dtype: str):
+    values, expected, moves = EDGES[edge]
+    ratio, has_moved = snr_of(np.asarray(values, dtype)[:, None], library)
+    # Some ten roundings of sums that are no larger than a few times their difference.
+    np.testing.assert_allclose(ratio, expected, rtol=100 * np.finfo(dtype).eps)
+    assert has_moved == moves
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.usefixtures("x64")
+def test_all_libraries_agree_to_the_last_digit(name: str, dtype: str):
+    """Step by step they do the same operations, each rounded alike."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(40, 300)) * 10.0 ** rng.integers(-6, 6, size=300)
+    values[:, ::5] = values[0, ::5]
+    values[:, 1::5] = np.arange(40)[:, None] * values[0, 1::5]
+
+    ratio, has_moved = snr_of(values.astype(dtype), LIBRARIES[name])
+
+    expected_ratio, expected_moved = snr_of(values.astype(dtype), LIBRARIES["numpy"])
+    np.testing.assert_array_equal(ratio, expected_ratio)
+    np.testing.assert_array_equal(has_moved, expected_moved)
+    assert {0.0, np.inf} < set(ratio.tolist())
+    assert np.sum(~has_moved) == 60
+
+
+def test_the_ratio_of_fractions_is_exact():
+    """Plain numbers need no library: an `if` chooses, and nothing is rounded."""
+    ratio_fn = functools.partial(
+        regression.snr, epsilon=0, where=lambda condition, left, right: left if condition else right
+    )
+    for values, expected, moves in [
+        ([1, 3, 2], Fraction(1, 3), True),
+        ([Fraction(1, 3), Fraction(2, 3), 1], float("inf"), True),
+        ([2, 2, 2], 0, False),
+    ]:
+        window = window_of([Fraction(value) for value in values], Fraction)
+        assert ratio_fn(window, Fraction(len(values) - 1)) == (expected, moves)

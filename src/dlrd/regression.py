@@ -1,10 +1,11 @@
 """The straight line through a window of samples, one sample at a time.
 
-Only operators are used, so numbers and the arrays of any library will do, these element by element.
+Only operators are used, and a library's own `where`, so numbers and the arrays of any library will do, these
+element by element.
 """
 
 import operator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 Array = Any
 """A number, or an array of any library that has `+`, `-`, `*` and `/`."""
@@ -22,6 +23,12 @@ class Window(NamedTuple):
     squares: Array  # Σ s_j²; zero as long as the sample has not moved
     weighted: Array  # Σ j s_j
     errors: tuple[Array, Array, Array] | None  # what rounding took from the three sums, if that is kept
+
+
+class Where(Protocol):
+    """An array library's choice between two arrays or numbers, element by element."""
+
+    def __call__(self, condition: Array, if_true: Array, if_false: Array, /) -> Array: ...
 
 
 def start(value: Array, keep_errors: bool = False) -> Window:
@@ -81,6 +88,36 @@ def signal_and_noise(window: Window, position: Array) -> tuple[Array, Array]:
     signal = 3 * (covariation * covariation)
     variation = position * (position + 2) * ((position + 1) * squares - total * total)
     return signal, variation - signal
+
+
+def snr(window: Window, position: Array, epsilon: float, where: Where) -> tuple[Array, Array]:
+    """The signal-to-noise ratio ρ = SSR/SSE of each sample's line, and whether the sample has moved at all.
+
+    Noise within the rounding of the sums is none: ρ is infinite for samples on a straight line, and 0 for
+    samples that have not moved, which belong in no mean.
+
+    Args:
+        window: the sums over all samples up to `position`.
+        position: at least 2, since any two samples lie on a line; in the samples' own type or a plain number.
+        epsilon: the machine epsilon of the samples' type, 0 for exact numbers.
+        where: the array library's choice, as `numpy.where`, `jax.numpy.where` or `torch.where`.
+
+    Example:
+        >>> import numpy as np
+        >>> window = start(np.asarray([1.0, 1.0, 1.0]))
+        >>> window = add(window, np.asarray([3.0, 2.0, 1.0]), 1)
+        >>> window = add(window, np.asarray([2.0, 3.0, 1.0]), 2)
+        >>> ratio, has_moved = snr(window, 2, np.finfo(float).eps, np.where)
+        >>> print(ratio.round(3), has_moved)
+        [0.333   inf 0.   ] [ True  True False]
+    """
+    signal, noise = signal_and_noise(window, position)
+    rounding = 4 * epsilon * position * (position + 1) * (position + 2) * window.squares
+    has_noise = noise > rounding
+    # Divided by 1 where it is not used: some libraries warn of a division by zero.
+    ratio = where(has_noise, signal / where(has_noise, noise, 1), 0)
+    is_line = where(has_noise, False, signal > 0)
+    return where(is_line, float("inf"), ratio), window.squares > 0
 
 
 def _compensated_sum(total: Array, addend: Array, error: Array) -> tuple[Array, Array]:

@@ -247,12 +247,9 @@ def _sum_of_snr(
 
 def _snr_and_moved(window: regression.Window, position: Float[Array, ""]) -> tuple[Array, Array]:
     """SSR/SSE of each parameter, 0 for one that has not moved, and whether it has, 1 or 0."""
-    signal, noise = regression.signal_and_noise(window, position)
-    # Noise within the rounding of the sums is none: a perfect line, or nothing at all.
-    rounding = 4 * jnp.finfo(noise.dtype).eps * position * (position + 1) * (position + 2) * window.squares
-    without_noise = jnp.where(signal > 0, jnp.inf, 0)
-    snr = jnp.where(noise > rounding, signal / noise, without_noise)
-    return snr, (window.squares > 0).astype(snr.dtype)
+    epsilon = float(jnp.finfo(window.squares.dtype).eps)
+    snr, has_moved = regression.snr(window, position, epsilon, jnp.where)
+    return snr, has_moved.astype(snr.dtype)
 
 
 _TermsFn = Callable[[regression.Window], tuple[Array, Array]]
