@@ -66,9 +66,7 @@ def reproduce(
 
         paper.chosen_figures(figures or [])
     except ImportError as error:
-        raise typer.BadParameter(
-            f"the reproduction needs {error.name}: pip install 'dlrd\\[paper]'"
-        ) from error
+        raise typer.BadParameter(f"the reproduction needs {error.name}: pip install 'dlrd[paper]'") from error
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     claims = paper.reproduce(figures or [], scale.value, out, seeds)
@@ -101,7 +99,7 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise typer.BadParameter(f"the benchmark needs {error.name}: pip install 'dlrd\\[bench]'") from error
+        raise typer.BadParameter(f"the benchmark needs {error.name}: pip install 'dlrd[bench]'") from error
     except (FileNotFoundError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
 
