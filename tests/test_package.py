@@ -4,10 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 import dlrd
-from dlrd.cli import app
 
 
 def run(code: str) -> str:
@@ -39,10 +37,3 @@ from dlrd import *
 print(settings() == before)
 """
     assert run(code) == "True\n"
-
-
-def test_command() -> None:
-    runner = CliRunner()
-    assert runner.invoke(app, ["--version"]).stdout == f"dlrd {dlrd.__version__}\n"
-    assert "bench" in runner.invoke(app, ["--help"]).stdout
-    assert "steps" in runner.invoke(app, ["bench", "--help"]).stdout

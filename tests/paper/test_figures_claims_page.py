@@ -10,9 +10,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from dlrd.cli import app
 from dlrd.paper import claims
 from dlrd.paper.experiments.batch import Results
 from dlrd.paper.experiments.spec import FIGURES, Batch
@@ -193,9 +191,3 @@ def shown_colors(picture: pathlib.Path) -> int:
 
     pixels = imread(picture)
     return len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0))
-
-
-def test_an_unknown_figure_is_refused_at_once():
-    result = CliRunner().invoke(app, ["reproduce", "quadnormals"])
-    assert result.exit_code == 2
-    assert "figure must be one of" in result.output
