@@ -16,8 +16,8 @@ def test_optimum_is_stationary(x64: None) -> None:
     """At the optimum of appendix B the mean of many estimates is zero, within five standard errors."""
     problem = synthetic(dim=5)
     keys = jax.random.split(jax.random.key(0), 4000)
-    gradients = jax.vmap(
-        lambda key: dlrd.sticking_the_landing(problem.log_density, problem.optimum, key, num_draws=8).gradient
+    gradients = jax.jit(
+        jax.vmap(lambda key: dlrd.sticking_the_landing(problem.log_density, problem.optimum, key, 8).gradient)
     )(keys)
     for samples in jax.tree.leaves(gradients):
         error = jnp.std(samples, axis=0) / np.sqrt(len(keys))

@@ -12,18 +12,27 @@ from jaxtyping import PyTree
 import dlrd
 from dlrd.rates import DynamicDecayState
 
+LENGTH = 100
 
-@partial(jax.jit, static_argnames=("learning_rate", "factor", "min_snr", "max_tracked", "min_travel"))
-def run(
-    iterates: PyTree,
-    learning_rate: float = 1.0,
-    factor: float = 0.5,
-    min_snr: float = 1.0,
-    max_tracked: int | None = None,
-    min_travel: float = 0.0,
-) -> DynamicDecayState:
+
+def run(iterates: PyTree, max_tracked: int | None = None, **settings: float) -> DynamicDecayState:
     """The states after each of the iterates, which are stacked along the first axis."""
-    rule = dlrd.dynamic_decay(learning_rate, factor, min_snr, max_tracked, min_travel)
+    num, size = len(jax.tree.leaves(iterates)[0]), sum(leaf.size for leaf in jax.tree.leaves(iterates))
+
+    def padded(leaf: jax.Array) -> np.ndarray:
+        return np.concatenate([leaf, np.repeat(leaf[-1:], LENGTH - num, axis=0)])
+
+    # Of one length, so that few programs serve all tests; later iterates change no earlier state.
+    if num < LENGTH and size < 1000:
+        iterates = jax.tree.map(padded, iterates)
+    settings = {"learning_rate": 1.0, "factor": 0.5, "min_snr": 1.0, "min_travel": 0.0, **settings}
+    states = run_whole(iterates, settings, max_tracked)
+    return jax.tree.map(lambda leaf: leaf[:num], jax.device_get(states))
+
+
+@partial(jax.jit, static_argnums=2)
+def run_whole(iterates: PyTree, settings: dict[str, jax.Array], max_tracked: int | None) -> DynamicDecayState:
+    rule = dlrd.dynamic_decay(max_tracked=max_tracked, **settings)
 
     def step(state: DynamicDecayState, iterate: PyTree):
         _, state = rule.update(iterate, state, iterate)
