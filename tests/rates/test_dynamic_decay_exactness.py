@@ -157,7 +157,7 @@ def check_trajectory(iterates: Iterates, num_decays: np.ndarray, snr: np.ndarray
 
 
 MINIMA = [1.0, 0.375, 2.75]  # the same number in both precisions
-NUM_TRAJECTORIES, LENGTH = 200, 300
+NUM_TRAJECTORIES, LENGTH = 100, 300
 
 
 def drift(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
