@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator
 
+import hypothesis
 import jax
 import jax.numpy as jnp
 import pytest
 
 # Before jax first looks for devices: the sharding tests need more than one.
 jax.config.update("jax_num_cpu_devices", 2)
+# The first example of a property compiles, which takes longer than any deadline.
+hypothesis.settings.register_profile("compiled", deadline=None)
+hypothesis.settings.load_profile("compiled")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,13 +15,14 @@ MAY_IMPORT = {
     "rates": {"checks", "regression"},
     "families": {"checks"},
     "divergence": {"families"},
-    "gradients": {"families"},
+    "models": {"checks"},
+    "gradients": {"families", "models"},
     # plots and report inside methods of Fit alone
-    "fitting": {"checks", "families", "gradients", "rates", "plots", "report"},
+    "fitting": {"checks", "families", "gradients", "models", "rates", "plots", "report"},
     "plots": {"families", "fitting"},
     "report": {"families", "fitting", "plots"},
-    "paper": {"families", "gradients", "rates", "divergence", "fitting", "plots"},
-    "bench": {"families", "gradients", "rates", "divergence", "fitting", "paper", "plots"},
+    "paper": {"families", "gradients", "models", "rates", "divergence", "fitting", "plots"},
+    "bench": {"families", "gradients", "models", "rates", "divergence", "fitting", "paper", "plots"},
     "cli": {"bench", "paper"},
 }
 

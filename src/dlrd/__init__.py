@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dlrd import models
     from dlrd.divergence import jeffreys, kl
     from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture
     from dlrd.fitting import Fit, Outcome, fit, fit_many, load
@@ -28,6 +29,7 @@ __all__ = [
     "jeffreys",
     "kl",
     "load",
+    "models",
     "natural_gradient",
     "power_decay",
     "reparameterized",
@@ -45,7 +47,7 @@ _ROOMS = {
     "gradients": ["natural_gradient", "reparameterized", "score_function", "sticking_the_landing"],
     "rates": ["dynamic_decay", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],
 }
-_OTHER_ROOMS = ("bench", "paper", "plots", "report")
+_OTHER_ROOMS = ("bench", "models", "paper", "plots", "report")
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 

@@ -11,7 +11,7 @@ from dlrd.bench.posteriors import optimum as optimum_module
 from dlrd.bench.posteriors.optimum import Normal, elbo_gap, factorized, laplace, optimum
 from dlrd.divergence import jeffreys, kl
 from dlrd.families import FullRankNormal, MeanFieldNormal
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 from dlrd.paper.problems import synthetic
 
 DIM = 4

@@ -18,10 +18,10 @@ def slow_normal(z: jax.Array) -> jax.Array:
         time.sleep(0.001)
         return value
 
-    slow = jax.pure_callback(
-        waited, jax.ShapeDtypeStruct((), z.dtype), jnp.zeros((), z.dtype), vmap_method="sequential"
-    )
-    return -0.5 * jnp.sum((z - 3.0) ** 2) + jax.lax.stop_gradient(slow)
+    # Of the draw: what does not depend on it would be called once for a whole chunk.
+    first = jax.lax.stop_gradient(z[0])
+    slow = jax.pure_callback(waited, jax.ShapeDtypeStruct((), z.dtype), first, vmap_method="sequential")
+    return -0.5 * jnp.sum((z - 3.0) ** 2) + 0 * slow
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         dlrd.MeanFieldNormal.standard(3),
         key=0,
         optimizer=optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-1)),
-        steps=1_200,
+        steps=400,
         num_draws=2,
         gradient=dlrd.score_function,
         checkpoint=sys.argv[1],

@@ -15,7 +15,7 @@ import pytest
 import dlrd
 from dlrd.fitting.checkpoint import FILE_NAME
 
-NUM_KILLS = 4
+NUM_KILLS = 2
 
 
 @pytest.fixture(scope="session")
@@ -42,23 +42,25 @@ def killed_and_whole(tmp_path: pathlib.Path) -> Callable[[pathlib.Path], tuple[d
 
     def run(program: pathlib.Path) -> tuple[dlrd.Fit, dlrd.Fit]:
         whole, killed = tmp_path / "whole.dlrd", tmp_path / "killed.dlrd"
-        subprocess.run([sys.executable, program, tmp_path / "whole", whole], check=True)
+
+        def started(folder: str, file: pathlib.Path) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([sys.executable, program, tmp_path / folder, file])
+
+        left_alone = started("whole", whole)
         checkpoint = tmp_path / "run" / FILE_NAME
         rng = random.Random(0)
-        num_kills = 0
-        while not killed.exists():
-            process = subprocess.Popen([sys.executable, program, tmp_path / "run", killed])
-            if num_kills < NUM_KILLS:
-                # Wait until this process has made progress of its own, then strike some chunks later.
-                seen = _written_at(checkpoint)
-                while process.poll() is None and _written_at(checkpoint) == seen:
-                    time.sleep(0.001)
-                time.sleep(rng.uniform(0, 0.1))
-                process.kill()
-                num_kills += process.wait() == -signal.SIGKILL
-            else:
-                assert process.wait() == 0
-        assert num_kills >= 2
+        for _ in range(NUM_KILLS):
+            process = started("run", killed)
+            # Wait until this process has made progress of its own, then strike some chunks later.
+            seen = _written_at(checkpoint)
+            while process.poll() is None and _written_at(checkpoint) == seen:
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0, 0.1))
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            assert not killed.exists()  # it was under way
+        assert started("run", killed).wait() == 0
+        assert left_alone.wait() == 0
         return dlrd.load(killed), dlrd.load(whole)
 
     return run

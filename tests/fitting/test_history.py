@@ -1,6 +1,7 @@
 """Histories: thinned, complete, and independent of where the chunks end."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -30,8 +31,7 @@ def part(record: Record, start: int, stop: int) -> Record:
 
 
 def test_short_runs_keep_every_step() -> None:
-    recorder = Recorder.for_budget(50)
-    recorder.extend(records(50, decays=(1, 20)))
+    recorder = Recorder.for_budget(50).extended(records(50, decays=(1, 20)))
     history = recorder.history()
     np.testing.assert_array_equal(history.step, np.arange(1, 51))
     np.testing.assert_array_equal(history.elbo, records(50).elbo)
@@ -40,10 +40,8 @@ def test_short_runs_keep_every_step() -> None:
 
 def test_long_runs_keep_means() -> None:
     num_steps = 3 * MAX_ROWS - 1
-    recorder = Recorder.for_budget(num_steps)
     record = records(num_steps, decays=(5, 29_000))
-    recorder.extend(record)
-    history = recorder.history()
+    history = Recorder.for_budget(num_steps).extended(record).history()
     assert len(history.step) == MAX_ROWS
     np.testing.assert_array_equal(history.step[:2], [3, 6])
     assert history.step[-1] == num_steps  # the last row is not full
@@ -62,11 +60,10 @@ def test_long_runs_keep_means() -> None:
 )
 def test_chunks_do_not_matter(every: int, cuts: list[int], decays: list[int]) -> None:
     record = records(60, tuple(decays))
-    whole, pieces = Recorder(every), Recorder(every)
-    whole.extend(record)
+    whole, pieces = Recorder(every).extended(record), Recorder(every)
     edges = [0, *sorted(cuts), 60]
     for start, stop in itertools.pairwise(edges):
-        pieces.extend(part(record, start, stop))
+        pieces = pieces.extended(part(record, start, stop))
     for name, column in vars(whole.history()).items():
         np.testing.assert_array_equal(column, getattr(pieces.history(), name), err_msg=name)
     np.testing.assert_array_equal(whole.history().decays, sorted(decays))
@@ -75,3 +72,26 @@ def test_chunks_do_not_matter(every: int, cuts: list[int], decays: list[int]) ->
 def test_empty() -> None:
     history = Recorder(1).history()
     assert len(history.step) == len(history.decays) == 0
+
+
+def test_checkpointed_and_restored() -> None:
+    recorder = Recorder(every=4).extended(records(30, decays=(3, 17)))
+    data = json.loads(json.dumps(recorder.data()))
+    restored = Recorder.restored(recorder.arrays("7."), data, "7.")
+    for each in (recorder, restored):
+        longer = each.extended(records(9)).history()
+        np.testing.assert_array_equal(longer.step[-1], 39)
+        np.testing.assert_array_equal(longer.elbo, recorder.extended(records(9)).history().elbo)
+    assert restored.decays == recorder.decays == (3, 17)
+
+
+@pytest.mark.parametrize(("every", "num_steps", "num_rows"), [(1, 5, 5), (4, 8, 2), (4, 1, 1), (4, 100, 8)])
+def test_latest_records(every: int, num_steps: int, num_rows: int) -> None:
+    record = records(30)
+    latest = Recorder(every).extended(record).latest(num_steps)
+    assert len(latest.elbo) == num_rows
+    assert latest.snr[-1] == record.snr[-1]
+
+
+def test_nothing_is_latest_at_first() -> None:
+    assert len(Recorder(3).latest(10).elbo) == 0

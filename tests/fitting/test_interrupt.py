@@ -18,7 +18,9 @@ from dlrd.fitting.interrupt import catch_interrupt
 
 SCRIPT = """
 import dlrd, jax.numpy as jnp, optax
-fit = dlrd.fit(lambda z: -0.5 * jnp.sum(z**2), dlrd.MeanFieldNormal.standard(50), key=0,
+from dlrd.fitting import checkpoint
+checkpoint.SECONDS_BETWEEN = 0.0
+fit = dlrd.fit(lambda z: -0.5 * jnp.sum(z**2), dlrd.MeanFieldNormal.standard(2), key=0,
                optimizer=optax.adam(1e-3), steps=10**9, checkpoint="run")
 print(fit.outcome.name, fit.num_steps == fit.history.step[-1] > 0, jnp.isfinite(fit.family.mean).all())
 """

@@ -9,8 +9,6 @@ import pytest
 
 import dlrd
 from dlrd.families._limits import MAX_CHANGE
-from dlrd.gradients.curvature import Curved, DenseCurvature, LowRankCurvature
-from dlrd.gradients.estimate import split
 
 KEY = jax.random.key(3)
 
@@ -96,43 +94,6 @@ def test_a_small_step_raises_the_elbo(kind: str) -> None:
     before = jnp.mean(dlrd.reparameterized(quartic, q, KEY, 4096).elbo_terms)
     after = jnp.mean(dlrd.reparameterized(quartic, moved, KEY, 4096).elbo_terms)
     assert after > before
-
-
-def test_curvature_takes_all_noise_away_from_a_normal_posterior() -> None:
-    covariance = np.array([[1.0, 0.9], [0.9, 1.0]])
-    hessian = np.linalg.inv(covariance)
-    curvature = DenseCurvature(hessian, np.linalg.cholesky(covariance))
-    q = Curved(dlrd.MeanFieldNormal([3.0, -2.0], [0.3, 0.1]), curvature)
-    noise = jnp.concatenate([q.sample_noise(KEY, 1), -q.sample_noise(KEY, 1)])
-    slopes = jax.vmap(jax.grad(normal_density(jnp.zeros(2), covariance)))(q.from_noise(noise))
-    gradient = q.natural_gradient(slopes, noise)
-    np.testing.assert_allclose(
-        gradient.family.loc, np.linalg.cholesky(covariance).T @ (-hessian @ [3.0, -2.0])
-    )
-    expected = 0.5 * (1 - np.exp([0.6, 0.2]) * np.diagonal(hessian))
-    np.testing.assert_allclose(gradient.family.log_scale, expected)
-    # A step of a hundredth is a hundredth of Newton's.
-    there = q.moved(jax.tree.map(lambda leaf: 0.01 * leaf, gradient)).family.loc
-    np.testing.assert_allclose(there, [2.97, -1.98])
-
-
-def test_low_rank_curvature_is_the_matrix_it_stands_for() -> None:
-    rng = np.random.default_rng(1)
-    directions = np.linalg.qr(rng.normal(size=(5, 2)))[0]
-    scale, stretches = rng.uniform(0.5, 2, 5), np.array([3.0, 0.2])
-    low_rank = LowRankCurvature(scale, directions, stretches)
-    root = scale[:, None] * (np.eye(5) + directions @ np.diag(stretches - 1) @ directions.T)
-    hessian = np.linalg.inv(root @ root.T)
-    vector = rng.normal(size=5)
-    np.testing.assert_allclose(low_rank.times(vector[None])[0], hessian @ vector)
-    np.testing.assert_allclose(low_rank.diagonal, np.diagonal(hessian))
-    np.testing.assert_allclose(low_rank.whiten(vector), root.T @ vector)
-    np.testing.assert_allclose(low_rank.unwhiten(vector), root @ vector)
-
-
-def test_curvature_is_not_trained() -> None:
-    q = Curved(dlrd.MeanFieldNormal.standard(2), DenseCurvature(np.eye(2), np.eye(2)))
-    assert len(jax.tree.leaves(split(q)[0])) == 2
 
 
 def test_bad_draws_are_left_out() -> None:

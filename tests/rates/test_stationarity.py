@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from dlrd.rates._batch_means import Samples
-from dlrd.rates._stationarity import StationarityState, decay_when_stationary
+from dlrd.rates._stationarity import Sampling, StationarityState, decay_when_stationary
 
 SETTINGS = {"interval": 1, "fraction": 2, "min_samples": 4, "max_samples": 10}
 
@@ -23,7 +23,7 @@ def rule(
         measure_fn=lambda params, direction, rate: [rate * jnp.sum(params * direction)],
         num_channels=1,
         is_stationary_fn=lambda samples, num: jnp.asarray(is_stationary_fn(samples, num)),
-        **{**SETTINGS, **settings},
+        sampling=Sampling(**(SETTINGS | settings)),
     )
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import html.parser
 import pathlib
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import optax
 import pytest
 
 import dlrd
+from dlrd.models import coordinate_names
 from dlrd.report import fit_page
 
 VOID = {"meta", "path", "use", "rect", "br"}  # need no end tag, or have their end in the same tag
@@ -127,9 +129,13 @@ def test_pictures_belong_to_the_page(source: str, page: Page) -> None:
         assert source.count(f"{variable}:") == 2, f"{variable} must have a light and a dark value"
 
 
+def with_family(fit: dlrd.Fit, family: Any, dim: int) -> dlrd.Fit:
+    return dataclasses.replace(fit, family=family, names=coordinate_names((dim,)))
+
+
 def test_long_tables_are_folded(fit: dlrd.Fit, page: Page) -> None:
     assert "details" not in page.tags
-    long = Page(fit_page(dataclasses.replace(fit, family=dlrd.MeanFieldNormal.standard(40))))
+    long = Page(fit_page(with_family(fit, dlrd.MeanFieldNormal.standard(40), 40)))
     assert long.texts["summary"] == ["All 40 coordinates"]
     assert len(long.texts["td"]) == 5 * 40
 
@@ -143,7 +149,7 @@ def test_everything_is_escaped(fit: dlrd.Fit) -> None:
             return -0.5 * jnp.sum(x**2, axis=-1)
 
     Foreign.__name__ = '<script>alert("&")</script>'
-    page = Page(fit_page(dataclasses.replace(fit, family=Foreign())))
+    page = Page(fit_page(with_family(fit, Foreign(), 2)))
     assert "script" not in page.tags
     assert facts_of(page)["Family"] == Foreign.__name__
 
@@ -189,7 +195,7 @@ def test_error_of_single_draws_comes_from_the_spread_of_the_rows(fit: dlrd.Fit) 
 
 def test_small_scales_keep_their_digits(fit: dlrd.Fit) -> None:
     family = dlrd.MeanFieldNormal(jnp.asarray([1.0, 2e-4]), jnp.log(jnp.asarray([1.0, 1e-4])))
-    cells = Page(fit_page(dataclasses.replace(fit, family=family))).texts["td"]
+    cells = Page(fit_page(with_family(fit, family, 2))).texts["td"]
     assert float(cells[6].replace("−", "-")) == pytest.approx(1e-4, rel=0.05)
 
 

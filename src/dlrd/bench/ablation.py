@@ -12,9 +12,11 @@ from dlrd.bench.posteriors.cases import Case, Settings, cases
 from dlrd.bench.posteriors.optimum import elbo_gap
 from dlrd.bench.table import Column, Row, print_table, save_figure, write
 from dlrd.families import FullRankNormal, MeanFieldNormal
-from dlrd.fitting.automatic.drive import fit_automatically
+from dlrd.fitting.automatic.fit import fit_automatically
 from dlrd.fitting.automatic.plan import Plan
 from dlrd.fitting.outcome import Outcome
+from dlrd.fitting.request import Aim, Request, Sampling, Stepping, Watching
+from dlrd.models import as_model
 from dlrd.plots.style import LINE, MARK, house_style
 
 COMPLETE = "all parts"
@@ -61,17 +63,10 @@ def run(settings: Settings) -> list[Row]:
 
 
 def _row(case: Case, part: str, seed: int, settings: Settings) -> dict[str, Any]:
-    found = fit_automatically(
-        case.log_density,
-        case.start,
-        jax.random.key(seed),
-        gradient=None,
-        tolerance=settings.tolerance,
-        max_gradients=settings.max_gradients,
-        checkpoint=None,
-        progress=False,
-        plan=PARTS[part],
-    )
+    aim = Aim(settings.tolerance, settings.max_gradients)
+    request = Request(aim, Stepping(), Sampling(), Watching(progress=False))
+    model = as_model(case.log_density, case.start.loc.shape)
+    found = fit_automatically(model, case.start, jax.random.key(seed), request, PARTS[part])
     assert found.verdict is not None
     assert isinstance(found.family, (MeanFieldNormal, FullRankNormal))
     gap, _ = elbo_gap(case.log_density, found.family, case.optimum)

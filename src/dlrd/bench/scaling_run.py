@@ -18,7 +18,8 @@ from jaxtyping import Array, Float
 
 from dlrd.families import LowRankNormal, MeanFieldNormal
 from dlrd.fitting import fit
-from dlrd.gradients import LogDensity, natural_gradient
+from dlrd.gradients import natural_gradient
+from dlrd.models import LogDensity
 from dlrd.rates import dynamic_decay
 
 PERSISTENCE = 0.9

@@ -1,12 +1,33 @@
 """Variational families, one a file. Anything that meets `Family` can be fitted."""
 
+from dlrd.families.default import default_family
 from dlrd.families.full_rank import FullRankNormal
 from dlrd.families.low_rank import LowRankNormal
 from dlrd.families.mean_field import MeanFieldNormal
 from dlrd.families.mixture import Mixture
-from dlrd.families.protocol import Factorized, Family, FromNoise, Natural, Stratified
+from dlrd.families.protocol import (
+    Certifiable,
+    Factorized,
+    Family,
+    FromNoise,
+    Moments,
+    Natural,
+    Quantiled,
+    Refinable,
+    Startable,
+    Stratified,
+    WorkingForm,
+    member_of,
+    started,
+)
+from dlrd.families.trainable import Untrained, frozen, split
+
+LOADABLE = {cls.__name__: cls for cls in (FullRankNormal, LowRankNormal, MeanFieldNormal)}
+"""Families that `dlrd.load` knows by name; of any other it is given one of the same structure."""
 
 __all__ = [
+    "LOADABLE",
+    "Certifiable",
     "Factorized",
     "Family",
     "FromNoise",
@@ -14,6 +35,17 @@ __all__ = [
     "LowRankNormal",
     "MeanFieldNormal",
     "Mixture",
+    "Moments",
     "Natural",
+    "Quantiled",
+    "Refinable",
+    "Startable",
     "Stratified",
+    "Untrained",
+    "WorkingForm",
+    "default_family",
+    "frozen",
+    "member_of",
+    "split",
+    "started",
 ]

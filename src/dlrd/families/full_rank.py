@@ -1,14 +1,20 @@
 """A normal with any covariance."""
 
+from typing import Any, ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.checks import check_count
 from dlrd.families._checks import check_shape, check_vector, float_array, is_concrete
-from dlrd.families._limits import limited, limited_norm
+from dlrd.families._limits import limited, limited_norm, limited_stretch
 from dlrd.families._noise import standard_noise
+from dlrd.families._quantiles import normal_quantiles
+from dlrd.families.curvature import DenseCurvature
 
 
 class FullRankNormal(eqx.Module):
@@ -30,6 +36,8 @@ class FullRankNormal(eqx.Module):
                  [2. 2.]]
     """
 
+    needs_whole_curvature: ClassVar[bool] = True
+    richer: ClassVar[str] = "a flow, a mixture, or another parameterisation"
     loc: Float[Array, " dim"]
     cholesky: Float[Array, "dim dim"]
 
@@ -95,6 +103,40 @@ class FullRankNormal(eqx.Module):
         return FullRankNormal(
             self.loc + root @ limited(step.loc), root + root @ limited_norm(step.scale_tril)
         )
+
+    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: DenseCurvature) -> "FullRankNormal":
+        """Laplace's approximation."""
+        dtype = self.loc.dtype
+        return FullRankNormal(jnp.asarray(point, dtype), jnp.asarray(curvature.root, dtype))
+
+    def as_start(self) -> "FullRankNormal":
+        return self
+
+    def fisher_coordinates(self, gradient: "FullRankNormal") -> Float[Array, " coordinate"]:
+        diagonal = jnp.diagonal(gradient.cholesky)
+        return jnp.concatenate([gradient.loc, 2**0.5 * diagonal, jnp.tril(gradient.cholesky, -1).ravel()])
+
+    def displacement(self, before: "FullRankNormal") -> Float[np.ndarray, " coordinate"]:
+        root = np.asarray(self.cholesky, float)
+        shift = scipy.linalg.solve_triangular(root, np.asarray(self.loc - before.loc, float), lower=True)
+        factor = scipy.linalg.solve_triangular(root, root - np.asarray(before.cholesky, float), lower=True)
+        return np.concatenate([shift, 2**0.5 * np.diagonal(factor), np.tril(factor, -1).ravel()])
+
+    def extrapolated(self, before: "FullRankNormal", length: float) -> "FullRankNormal":
+        """With L = L′ C from the earlier L′: the diagonal of C changes by factors, the rest linearly."""
+        old, new = (np.asarray(each.scale_tril, float) for each in (before, self))
+        change = scipy.linalg.solve_triangular(old, new, lower=True)
+        diagonal = change.diagonal()
+        shear = np.tril(change / diagonal, -1)
+        stretch = limited_stretch(length * np.log(np.abs(diagonal)))
+        further = (np.eye(len(new)) + length * shear) * np.exp(stretch)
+        return FullRankNormal(
+            self.loc + length * (self.loc - before.loc), jnp.asarray(new @ further, self.cholesky.dtype)
+        )
+
+    def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
+        """Of each coordinate, on the host."""
+        return normal_quantiles(self.mean, self.std, probabilities)
 
     @property
     def mean(self) -> Float[Array, " dim"]:

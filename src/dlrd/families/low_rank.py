@@ -1,8 +1,11 @@
 """A normal whose covariance is diagonal plus low rank."""
 
+from typing import Any, ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key
 
@@ -10,6 +13,8 @@ from dlrd.checks import check_count
 from dlrd.families._checks import check_shape, check_vector, float_array
 from dlrd.families._limits import MAX_CHANGE, limited
 from dlrd.families._noise import standard_noise
+from dlrd.families._quantiles import normal_quantiles
+from dlrd.families.curvature import Curvature
 
 
 class LowRankNormal(eqx.Module):
@@ -30,6 +35,7 @@ class LowRankNormal(eqx.Module):
         [5. 5.] 4.0
     """
 
+    needs_whole_curvature: ClassVar[bool] = False
     loc: Float[Array, " dim"]
     log_scale: Float[Array, " dim"]
     factor: Float[Array, "dim rank"]
@@ -129,6 +135,23 @@ class LowRankNormal(eqx.Module):
         core = jnp.eye(scaled.shape[1], dtype=scaled.dtype) + scaled.T @ scaled
         noise = centered * inverse
         return (noise - (scaled @ jnp.linalg.solve(core, scaled.T @ noise.T)).T) * inverse
+
+    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "LowRankNormal":
+        """The widest directions of the curvature become columns of F; the others stay nearly zero."""
+        dtype, rank = self.loc.dtype, self.factor.shape[1]
+        scale, directions, variances = curvature.axes()
+        widest = [i for i in np.argsort(-variances)[:rank] if variances[i] > 1]
+        factor = np.array(self.factor) * scale[:, None]
+        factor[:, : len(widest)] = scale[:, None] * directions[:, widest] * np.sqrt(variances[widest] - 1)
+        log_scale = jnp.asarray(np.log(scale), dtype)
+        return LowRankNormal(jnp.asarray(point, dtype), log_scale, jnp.asarray(factor, dtype))
+
+    def as_start(self) -> "LowRankNormal":
+        return self
+
+    def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
+        """Of each coordinate, on the host."""
+        return normal_quantiles(self.mean, self.std, probabilities)
 
     @property
     def mean(self) -> Float[Array, " dim"]:

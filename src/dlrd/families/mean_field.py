@@ -1,13 +1,19 @@
 """Independent normals."""
 
+from typing import Any, ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.checks import check_count
 from dlrd.families._checks import check_shape, check_vector, float_array
 from dlrd.families._limits import limited
 from dlrd.families._noise import standard_noise
+from dlrd.families._quantiles import normal_quantiles
+from dlrd.families.curvature import Curvature, diagonal_curvature
+from dlrd.families.curved import Curved
 
 
 class MeanFieldNormal(eqx.Module):
@@ -28,6 +34,8 @@ class MeanFieldNormal(eqx.Module):
         [0. 0. 0.] [1. 1. 1.]
     """
 
+    needs_whole_curvature: ClassVar[bool] = False
+    richer: ClassVar[str] = "dlrd.FullRankNormal, or a flow"
     loc: Float[Array, " dim"]
     log_scale: Float[Array, " dim"]
 
@@ -82,6 +90,21 @@ class MeanFieldNormal(eqx.Module):
         return MeanFieldNormal(
             self.loc + self.std * limited(step.loc), self.log_scale + limited(step.log_scale)
         )
+
+    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> Curved:
+        """Scales from the diagonal of the curvature, which goes along."""
+        log_scale = -0.5 * np.log(np.asarray(curvature.diagonal))
+        there = MeanFieldNormal(jnp.asarray(point, self.loc.dtype), jnp.asarray(log_scale, self.loc.dtype))
+        return Curved(there, curvature).with_curvature(curvature)
+
+    def as_start(self) -> Curved:
+        """With its own precision for a curvature."""
+        curvature = diagonal_curvature(np.asarray(self.std, float))
+        return Curved(self, curvature).with_curvature(curvature)
+
+    def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
+        """Of each coordinate, on the host."""
+        return normal_quantiles(self.mean, self.std, probabilities)
 
     @property
     def mean(self) -> Float[Array, " dim"]:

@@ -1,7 +1,11 @@
-"""What a variational family is: anything that can be sampled and evaluated."""
+"""What a variational family is: anything that can be sampled and evaluated. All else is a capability.
+
+Fits ask for capabilities, never for a class: a family from anywhere that has one gets what follows from it.
+"""
 
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 
@@ -31,7 +35,7 @@ class Factorized(Protocol):
 
 
 @runtime_checkable
-class FromNoise(Protocol):
+class FromNoise(Family, Protocol):
     """A family whose draws are a function of standard normal noise, which may come from elsewhere."""
 
     @property
@@ -46,8 +50,6 @@ class FromNoise(Protocol):
     def from_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch dim"]:
         """The draws that this noise gives, differentiable in the family's arrays."""
         ...
-
-    def log_prob(self, x: Array) -> Array: ...
 
 
 @runtime_checkable
@@ -88,3 +90,103 @@ class Stratified(Protocol):
     ) -> Float[Array, "num_draws num_components dim"]:
         """Independent draws of each component, differentiable in its arrays."""
         ...
+
+
+@runtime_checkable
+class Startable(Natural, Protocol):
+    """A family that can start at a mode of the posterior: automatic fits then look for modes.
+
+    What it starts as need not be its own kind: the form that fits work with may carry more along. `member` of
+    that form gives the family itself again.
+    """
+
+    needs_whole_curvature: bool  # whether a mode's curvature must be known in all directions
+
+    @property
+    def mean(self) -> Float[Array, " dim"]: ...
+
+    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Any) -> Any:
+        """The family that fits a mode at `point` with this `Curvature`."""
+        ...
+
+    def as_start(self) -> Any:
+        """The family as it is, to start from."""
+        ...
+
+
+@runtime_checkable
+class WorkingForm(Protocol):
+    """The form of a family that fits work with, where that is not what users get."""
+
+    @property
+    def member(self) -> Any:
+        """What users get."""
+        ...
+
+
+@runtime_checkable
+class Refinable(Protocol):
+    """A family of independent coordinates with a `Curvature` beside it, which can be brought up to date."""
+
+    curvature: Any
+
+    @property
+    def mean(self) -> Float[Array, " dim"]: ...
+
+    @property
+    def std(self) -> Float[Array, " dim"]: ...
+
+    def with_curvature(self, curvature: Any) -> Any:
+        """The same family with another curvature."""
+        ...
+
+
+@runtime_checkable
+class Certifiable(Natural, Protocol):
+    """A family whose gap to its optimum the natural gradient tells: automatic fits then end certified.
+
+    Its coordinates are those in which the Fisher information is the identity (for the means of a family that
+    carries a curvature: the curvature), so that half the squared gradient is the gap, near the optimum.
+    """
+
+    def fisher_coordinates(self, gradient: Any) -> Float[Array, " coordinate"] | None:
+        """A natural gradient of this family as a vector; None where it cannot tell the gap."""
+        ...
+
+    def displacement(self, before: Any) -> Float[np.ndarray, " coordinate"]:
+        """The way here from an earlier member, in the same coordinates."""
+        ...
+
+    def extrapolated(self, before: Any, length: float) -> Any:
+        """The member `length` times as far beyond this one as it is from an earlier member."""
+        ...
+
+
+@runtime_checkable
+class Moments(Protocol):
+    """A family that knows its mean and standard deviations."""
+
+    @property
+    def mean(self) -> Float[Array, "..."]: ...
+
+    @property
+    def std(self) -> Float[Array, "..."]: ...
+
+
+@runtime_checkable
+class Quantiled(Moments, Protocol):
+    """A family that knows the quantiles of its coordinates; of others they are taken from draws."""
+
+    def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
+        """Of each coordinate."""
+        ...
+
+
+def started(family: Any) -> Any:
+    """The family in the form that automatic fits work with."""
+    return family.as_start() if isinstance(family, Startable) else family
+
+
+def member_of(family: Any) -> Any:
+    """The family that users get."""
+    return family.member if isinstance(family, WorkingForm) else family

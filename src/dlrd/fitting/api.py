@@ -1,6 +1,5 @@
 """`dlrd.fit` and `dlrd.fit_many`."""
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,25 +9,26 @@ import numpy as np
 import optax
 from jaxtyping import ArrayLike
 
-from dlrd.families import Family
+from dlrd.families import Family, default_family
 from dlrd.fitting import inputs
-from dlrd.fitting.automatic.drive import MAX_GRADIENTS, fit_automatically
-from dlrd.fitting.automatic.plan import Plan
+from dlrd.fitting.automatic.fit import fit_automatically
+from dlrd.fitting.explicit import fit_explicitly
 from dlrd.fitting.monitor import MonitorFn
+from dlrd.fitting.request import Sampling, Stepping, checked_request
 from dlrd.fitting.result import Fit
-from dlrd.fitting.runs import fit_runs
 from dlrd.fitting.step import Draws, OptimizerOrFactory
-from dlrd.gradients import Estimator, LogDensity
+from dlrd.gradients import Estimator
+from dlrd.models import LogDensity, Model, as_model
 
 
 def fit(
-    log_density: LogDensity,
-    family: Family,
+    log_density: Model | LogDensity,
+    family: Family | None = None,
     *,
-    key: Any,
-    tolerance: float = 1e-2,
-    max_gradients: int = MAX_GRADIENTS,
-    starts: int = Plan().num_starts,
+    key: Any = 0,
+    tolerance: float | None = None,
+    max_gradients: int | None = None,
+    starts: int | None = None,
     optimizer: optax.GradientTransformation | None = None,
     steps: int | None = None,
     num_draws: int = 8,
@@ -50,25 +50,28 @@ def fit(
     with confidence. `Fit.verdict` says how sure it is. With `optimizer` it is plain stochastic variational
     inference with that optimiser, as in the paper, for `steps` steps.
 
-    Ctrl-C ends the fit with what there is. A value that is not finite ends it with the last good parameters.
-    `Fit.outcome` tells.
+    Ctrl-C ends the fit with what there is: of an automatic fit, what it has measured last. A value that is
+    not finite ends it with the last good parameters. `Fit.outcome` tells.
 
     Args:
-        log_density: one draw, an array, to the unnormalised log density, a scalar; written with jax.
+        log_density: one draw, an array, to the unnormalised log density, a scalar; written with jax. Or a
+            model, as those of `dlrd.models`.
         family: where to start: any distribution with `sample` and `log_prob` whose arrays are trained. An
-            automatic fit of a normal looks for modes from its mean and from draws of it.
+            automatic fit of a normal looks for modes from its mean and from draws of it. If not given, the
+            model must know its dimension: N(0, I) of full rank up to 200 dimensions, mean-field above.
         key: a whole number or a `jax.random.key`.
         tolerance: of an automatic fit: the gap between the ELBO and the highest that the family can reach
-            nearby, in nats.
-        max_gradients: of an automatic fit: its budget, everything counted. The search for a first mode
-            and the first 512 draws are not cut short.
-        starts: of an automatic fit: points from which it looks for modes.
+            nearby, in nats; 0.01 if not given.
+        max_gradients: of an automatic fit: its budget, everything counted; 100,000 if not given. The search
+            for a first mode and the first 512 draws are not cut short.
+        starts: of an automatic fit: points from which it looks for modes; 16 if not given.
         optimizer: an optax transformation, as `optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))`.
         steps: how many, with `optimizer`.
         num_draws: draws for each gradient, the paper's batch size S.
         gradient: the estimator: `dlrd.sticking_the_landing`, the default with `optimizer`,
-            `dlrd.natural_gradient`, `dlrd.reparameterized` or `dlrd.score_function`. An automatic fit
-            chooses; if one is given, it takes that with Adam.
+            `dlrd.natural_gradient`, `dlrd.reparameterized` or `dlrd.score_function`, the default for models
+            without gradients. An automatic fit chooses; if one is given, it takes that, with Adam unless its
+            gradients are natural ones.
         draws: with `optimizer`; "independent" by default. "sobol" takes the noise of all steps from one Sobol
             sequence, for the normal families and the reparameterised gradients: over many steps more
             accurate, the more so the fewer the dimensions. "sobol_pairs" adds each point's mirror image,
@@ -96,57 +99,24 @@ def fit(
         >>> bool(jnp.all(jnp.abs(fit.family.mean - 3.0) < 0.01))
         True
     """
-    if optimizer is None:
-        options = {"steps": steps, "draws": draws, "average": average, "monitor": monitor}
-        inputs.check_automatic(options | {"monitor_steps": monitor_steps})
-        inputs.check_positive("tolerance", tolerance)
-        inputs.check_count("max_gradients", max_gradients)
-        inputs.check_count("starts", starts)
-        inputs.check_count("num_draws", num_draws)
-        inputs.check_family(family)
-        inputs.check_log_density(log_density, family)
-        return fit_automatically(
-            _hashable(log_density),
-            family,
-            inputs.as_key(key),
-            gradient=gradient,
-            tolerance=float(tolerance),
-            max_gradients=max_gradients,
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-            progress=progress,
-            plan=Plan(num_starts=starts, num_draws=num_draws),
-        )
-    inputs.check_optimizer(optimizer)
-    if steps is None:
-        raise ValueError("steps must be given together with optimizer, got None")
-    (result,) = fit_runs(
-        _hashable(log_density),
-        family,
-        keys=jnp.expand_dims(inputs.as_key(key), 0),
-        learning_rates=None,
-        num_rates=1,
-        optimizer=optimizer,
-        steps=steps,
-        num_draws=num_draws,
-        gradient=gradient,
-        draws=draws,
-        average=average,
-        checkpoint=checkpoint,
-        monitor=monitor,
-        monitor_steps=monitor_steps,
-        progress=progress,
-    )
+    stepping = Stepping(optimizer, None, steps, draws, average, monitor, monitor_steps)
+    aim = {"tolerance": tolerance, "max_gradients": max_gradients, "starts": starts}
+    request = checked_request(aim, stepping, Sampling(num_draws, gradient), checkpoint, progress)
+    model, start = _prepared(log_density, family)
+    if request.aim is not None:
+        return fit_automatically(model, start, inputs.as_key(key), request)
+    (result,) = fit_explicitly(model, start, jnp.expand_dims(inputs.as_key(key), 0), request)
     return result
 
 
 def fit_many(
-    log_density: LogDensity,
-    family: Family,
+    log_density: Model | LogDensity,
+    family: Family | None = None,
     *,
     keys: Sequence[Any],
-    tolerance: float = 1e-2,
-    max_gradients: int = MAX_GRADIENTS,
-    starts: int = Plan().num_starts,
+    tolerance: float | None = None,
+    max_gradients: int | None = None,
+    starts: int | None = None,
     optimizer: OptimizerOrFactory | None = None,
     learning_rates: Sequence[float] | ArrayLike | None = None,
     steps: int | None = None,
@@ -185,63 +155,24 @@ def fit_many(
         >>> [f"{fit.history.learning_rate[0]:.2f}" for fit in fits]
         ['0.10', '0.10', '0.10', '0.01', '0.01', '0.01']
     """
+    stepping = Stepping(optimizer, learning_rates, steps, draws, average, monitor, monitor_steps)
+    aim = {"tolerance": tolerance, "max_gradients": max_gradients, "starts": starts}
+    request = checked_request(aim, stepping, Sampling(num_draws, gradient), checkpoint, progress)
     each_key = inputs.as_keys(keys)
-    if optimizer is None:
-        options = {"learning_rates": learning_rates, "steps": steps, "draws": draws, "average": average}
-        inputs.check_automatic(options | {"monitor": monitor, "monitor_steps": monitor_steps})
-        return [
-            fit(
-                log_density,
-                family,
-                key=key,
-                tolerance=tolerance,
-                max_gradients=max_gradients,
-                starts=starts,
-                num_draws=num_draws,
-                gradient=gradient,
-                checkpoint=None if checkpoint is None else Path(checkpoint) / str(number),
-                progress=progress,
-            )
-            for number, key in enumerate(each_key)
-        ]
-    if steps is None:
-        raise ValueError("steps must be given together with optimizer, got None")
-    if learning_rates is None:
-        inputs.check_optimizer(optimizer)
-        run_keys, run_rates, num_rates = each_key, None, 1
-    else:
-        rates = inputs.as_learning_rates(learning_rates)
-        if isinstance(optimizer, optax.GradientTransformation) or not callable(optimizer):
-            raise TypeError(
-                "optimizer must be a function of the learning rate where learning_rates are given, as "
-                "lambda rate: optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(rate))"
-            )
-        num_rates = len(rates)
-        run_rates = jnp.repeat(rates, len(each_key), axis=0)
-        run_keys = jnp.tile(each_key, num_rates)
-    return fit_runs(
-        _hashable(log_density),
-        family,
-        keys=run_keys,
-        learning_rates=run_rates,
-        num_rates=num_rates,
-        optimizer=optimizer,
-        steps=steps,
-        num_draws=num_draws,
-        gradient=gradient,
-        draws=draws,
-        average=average,
-        checkpoint=checkpoint,
-        monitor=monitor,
-        monitor_steps=monitor_steps,
-        progress=progress,
-    )
+    model, start = _prepared(log_density, family)
+    if request.aim is None:
+        return fit_explicitly(model, start, each_key, request)
+    return [
+        fit_automatically(model, start, each, request.in_folder(str(number)))
+        for number, each in enumerate(each_key)
+    ]
 
 
-def _hashable(log_density: LogDensity) -> LogDensity:
-    """The function itself, or, where it is an object that holds arrays, a wrapper that can key a cache."""
-    try:
-        hash(log_density)
-    except TypeError:
-        return functools.partial(log_density) if callable(log_density) else log_density
-    return log_density
+def _prepared(log_density: Model | LogDensity, family: Family | None) -> tuple[Model, Family]:
+    """What is to be fitted, and where to start, once it is sure that they go together."""
+    if family is not None:
+        inputs.check_family(family)
+    model = as_model(log_density, None if family is None else inputs.shape_of_draws(family))
+    start = default_family(model.dim) if family is None else family
+    inputs.check_model(model, start)
+    return model, start

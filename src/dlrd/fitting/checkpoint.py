@@ -1,10 +1,11 @@
-"""Checkpoints: the whole state of a fit in one file, written between chunks."""
+"""Checkpoints: the newest snapshot of a fit in one file, written between chunks."""
 
 import hashlib
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,10 +14,6 @@ import numpy as np
 
 from dlrd.families import Family
 from dlrd.fitting import archive
-from dlrd.fitting.history import Recorder
-from dlrd.fitting.loop import Observer, Rows
-from dlrd.fitting.monitor import Monitor
-from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.step import Method, State, advance
 
 FILE_NAME = "checkpoint.npz"
@@ -26,23 +23,33 @@ MAX_SHARE = 0.03
 """Of the time that may go into writing: large states on slow disks are written less often."""
 
 
-class Checkpoint:
-    """The checkpoint of one fit in a folder: what it is a checkpoint of, and how to write and read it."""
+class Snapshot(NamedTuple):
+    """All that a fit needs to go on: arrays, and plain data."""
 
-    def __init__(
-        self, folder: Path, method: Method, rest: Family, initial: State, monitor: Monitor | None = None
-    ):
+    arrays: dict[str, np.ndarray]
+    data: dict[str, Any]
+
+
+class Checkpoint:
+    """The checkpoint of one fit in a folder.
+
+    Args:
+        folder: where it is.
+        method: of the fit's steps.
+        rest: its family without the trainable arrays.
+        initial: its state before the first step.
+    """
+
+    def __init__(self, folder: Path, method: Method, rest: Family, initial: State):
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"checkpoint must name a folder, got the file {folder}")
         self.path = folder / FILE_NAME
-        self.initial = initial
-        self.monitor = monitor
         self.digest = digest(method, rest, initial)
         self._written_at = time.monotonic()
         self._pause = SECONDS_BETWEEN
 
-    def restore(self) -> tuple[State, list[Recorder]] | None:
-        """The state and the records of an earlier call that did not finish, or None if there was none."""
+    def read(self) -> Snapshot | None:
+        """The snapshot of an earlier call, or None if there was none."""
         if not self.path.exists():
             return None
         arrays, data = archive.read(self.path)
@@ -51,55 +58,29 @@ class Checkpoint:
                 f"{self.path} belongs to another fit: the log density, its data, the family, the optimizer, "
                 "a key, num_draws or the version of jax differ; delete it, or name another folder"
             )
-        leaves, treedef = jax.tree.flatten(self.initial)
-        state = treedef.unflatten([from_numpy(arrays[f"state.{i}"], leaf) for i, leaf in enumerate(leaves)])
-        # Interrupted runs, and those that had done all steps of a smaller budget, go on.
-        goes_on = (Outcome.INTERRUPTED.value, Outcome.BUDGET.value)
-        outcome = jnp.where(
-            jnp.isin(state.outcome, jnp.asarray(goes_on)), Outcome.RUNNING.value, state.outcome
-        )
-        recorders = [
-            Recorder(
-                rows=[arrays[f"rows.{i}"]],
-                pending=arrays[f"pending.{i}"],
-                **recorder,
-            )
-            for i, recorder in enumerate(data["recorders"])
-        ]
-        if self.monitor is not None:
-            prefix = "monitor."
-            self.monitor.restore(
-                {name.removeprefix(prefix): rows for name, rows in arrays.items() if name.startswith(prefix)}
-            )
-        return state._replace(outcome=outcome), recorders
+        return Snapshot(arrays, data)
 
-    def write(self, state: State, recorders: list[Recorder]) -> None:
-        arrays = {f"state.{i}": to_numpy(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-        data: dict[str, Any] = {"digest": self.digest, "recorders": []}
-        for i, recorder in enumerate(recorders):
-            arrays[f"rows.{i}"] = recorder.joined_rows()
-            arrays[f"pending.{i}"] = recorder.pending
-            data["recorders"].append(
-                {
-                    "every": recorder.every,
-                    "num_steps": recorder.num_steps,
-                    "num_decays": recorder.num_decays,
-                    "decays": recorder.decays,
-                }
-            )
-        if self.monitor is not None:
-            arrays |= {f"monitor.{name}": rows for name, rows in self.monitor.stacked().items()}
+    def write(self, snapshot: Snapshot) -> None:
         started = time.monotonic()
-        archive.write(self.path, arrays, data)
+        archive.write(self.path, snapshot.arrays, snapshot.data | {"digest": self.digest})
         self._written_at = time.monotonic()
         self._pause = max(SECONDS_BETWEEN, (self._written_at - started) / MAX_SHARE)
 
-    def observer(self, recorders: list[Recorder]) -> Observer:
-        def observe(state: State, rows: Rows) -> None:
-            if time.monotonic() - self._written_at > self._pause:
-                self.write(state, recorders)
+    def write_now_and_then(self, take_snapshot: Callable[[], Snapshot]) -> None:
+        """Writes unless the last time was a moment ago."""
+        if time.monotonic() - self._written_at > self._pause:
+            self.write(take_snapshot())
 
-        return observe
+
+def flattened(name: str, tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a tree, to be read by `restored`."""
+    return {f"{name}.{i}": to_numpy(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def restored(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:
+    """The tree that `flattened` wrote, with the structure of `like`."""
+    leaves, treedef = jax.tree.flatten(like)
+    return treedef.unflatten([from_numpy(arrays[f"{name}.{i}"], leaf) for i, leaf in enumerate(leaves)])
 
 
 def to_numpy(leaf: Any) -> np.ndarray:
@@ -114,7 +95,8 @@ def from_numpy(array: np.ndarray, like: Any) -> Any:
     if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
     # Files know no bfloat16: such an array comes back as its bytes.
-    return jnp.asarray(array.view(like.dtype) if array.dtype.kind == "V" else array)
+    array = array.view(like.dtype) if array.dtype.kind == "V" else array
+    return array if isinstance(like, np.ndarray) else jnp.asarray(array)
 
 
 def digest(method: Method, rest: Family, initial: State) -> str:

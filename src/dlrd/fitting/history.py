@@ -1,6 +1,7 @@
 """The course of a fit, thinned to what a person can look at."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -23,52 +24,48 @@ class History:
     decays: Int[np.ndarray, " decay"]  # the steps whose rate was decayed
 
 
-@dataclass
+@dataclass(frozen=True)
 class Recorder:
-    """Collects the records of one run, chunk by chunk, independent of where the chunks end."""
+    """The records of one run so far, independent of where its chunks end."""
 
     every: int  # steps a row
     num_steps: int = 0
     num_decays: float = 0.0
-    rows: list[Float[np.ndarray, "field row"]] = field(default_factory=list)
+    rows: tuple[Float[np.ndarray, "field row"], ...] = ()
     pending: Float[np.ndarray, "field step"] = field(
         default_factory=lambda: np.zeros((len(Record._fields), 0))
     )  # steps that do not fill a row yet
-    decays: list[int] = field(default_factory=list)
+    decays: tuple[int, ...] = ()
 
     @classmethod
     def for_budget(cls, num_steps: int) -> "Recorder":
         return cls(every=-(-num_steps // MAX_ROWS))
 
-    def extend(self, records: Record) -> None:
-        """Takes the records of the next steps."""
+    def extended(self, records: Record) -> "Recorder":
+        """With the records of the next steps."""
         steps = np.stack(records).astype(float)
         num_decays = Record(*steps).num_decays
         is_decay = np.diff(num_decays, prepend=self.num_decays) > 0
-        self.decays.extend((self.num_steps + 1 + np.flatnonzero(is_decay)).tolist())
-        self.num_steps += steps.shape[1]
-        self.num_decays = float(num_decays[-1]) if len(num_decays) else self.num_decays
-        self.pending = np.concatenate([self.pending, steps], axis=1)
-        num_full = self.pending.shape[1] // self.every * self.every
-        if num_full:
-            self.rows.append(self._condensed(self.pending[:, :num_full]))
-            self.pending = self.pending[:, num_full:].copy()
+        pending = np.concatenate([self.pending, steps], axis=1)
+        num_full = pending.shape[1] // self.every * self.every
+        return Recorder(
+            every=self.every,
+            num_steps=self.num_steps + steps.shape[1],
+            num_decays=float(num_decays[-1]) if len(num_decays) else self.num_decays,
+            rows=(*self.rows, self._condensed(pending[:, :num_full])) if num_full else self.rows,
+            pending=pending[:, num_full:].copy(),
+            decays=(*self.decays, *(self.num_steps + 1 + np.flatnonzero(is_decay)).tolist()),
+        )
 
-    def joined_rows(self) -> Float[np.ndarray, "field row"]:
-        """All full rows."""
-        return np.concatenate([np.zeros((len(Record._fields), 0)), *self.rows], axis=1)
-
-    def latest(self, num_steps: int = 100) -> Record:
+    def latest(self, num_steps: int) -> Record:
         """The newest records, of about the last `num_steps` steps."""
-        newest = self.pending if self.pending.shape[1] or not self.rows else self.rows[-1]
-        return Record(*newest[:, -num_steps:])
+        num_rows = -(-num_steps // self.every)
+        newest = [*self.rows[-num_rows:], self._condensed(self.pending)]
+        return Record(*np.concatenate(newest, axis=1)[:, -num_rows:])
 
     def history(self) -> History:
         """The history so far; its last row may stand for fewer steps than the others."""
-        rows = self.joined_rows()
-        if self.pending.shape[1]:
-            rows = np.concatenate([rows, self._condensed(self.pending)], axis=1)
-        record = Record(*rows)
+        record = Record(*np.concatenate([self._joined_rows(), self._condensed(self.pending)], axis=1))
         ends = np.minimum(self.every * np.arange(1, len(record.elbo) + 1), self.num_steps)
         return History(
             step=ends,
@@ -79,7 +76,27 @@ class Recorder:
             decays=np.asarray(self.decays, dtype=int),
         )
 
+    def arrays(self, prefix: str = "") -> dict[str, np.ndarray]:
+        """What of it a checkpoint keeps as arrays."""
+        return {f"{prefix}rows": self._joined_rows(), f"{prefix}pending": self.pending}
+
+    def data(self) -> dict[str, Any]:
+        """What of it a checkpoint keeps as plain data."""
+        return {name: getattr(self, name) for name in ("every", "num_steps", "num_decays", "decays")}
+
+    @classmethod
+    def restored(cls, arrays: dict[str, np.ndarray], data: dict[str, Any], prefix: str = "") -> "Recorder":
+        """From what `arrays` and `data` gave."""
+        numbers: dict[str, Any] = data | {"decays": tuple(data["decays"])}
+        return cls(rows=(arrays[f"{prefix}rows"],), pending=arrays[f"{prefix}pending"], **numbers)
+
+    def _joined_rows(self) -> Float[np.ndarray, "field row"]:
+        return np.concatenate([np.zeros((len(Record._fields), 0)), *self.rows], axis=1)
+
     def _condensed(self, steps: Float[np.ndarray, "field step"]) -> Float[np.ndarray, "field row"]:
+        """Full rows, or a shorter one, or none."""
+        if not steps.shape[1]:
+            return steps
         size = min(self.every, steps.shape[1])
         blocks = steps.reshape(len(steps), -1, size)
         record = Record(*blocks)

@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 class Observer(Protocol):
     """Looks at the fit after each chunk."""
 
-    def __call__(self, state: State, rows: Rows) -> None: ...
+    def __call__(self, state: State, rows: Rows, /) -> None: ...
 
 
 def run(

@@ -32,5 +32,5 @@ _SENTENCES = {
         "The ELBO or the parameters became infinite or nan; the result is the last state before that. "
         "Try a smaller learning rate, or another start."
     ),
-    Outcome.INTERRUPTED: "Interrupted by the user; the result is the state at that moment.",
+    Outcome.INTERRUPTED: "Interrupted by the user; the result is the latest that there was.",
 }

@@ -1,63 +1,94 @@
-"""The progress bar: step, ELBO, rate, signal-to-noise ratio, decays, time left."""
+"""The progress bar: how far the fit is, ELBO, rate, signal-to-noise ratio, decays, time."""
 
 import contextlib
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from dlrd.fitting.loop import Observer, Rows
-from dlrd.fitting.outcome import Outcome
-from dlrd.fitting.step import State
+from dlrd.fitting.history import Recorder
 
 SMOOTHED_STEPS = 1000
 """The ELBO shown is the mean over this many of the newest steps."""
 
+ProgressOption = bool | Callable[[int], None]
+"""Whether to show a bar, or a function that is told the steps done."""
+
+
+class Reading(NamedTuple):
+    """What is shown at a moment."""
+
+    num_steps: int  # done
+    done: int  # in the unit of the bar
+    text: str  # where the fit stands
+    has_ended: bool = False  # whether the bar is full, whatever is done
+
 
 @contextlib.contextmanager
-def progress_bar(num_steps: int, num_runs: int, num_done: int) -> Iterator[Observer]:
-    """Shows a bar on the terminal while the context is open.
+def progress_display(
+    progress: ProgressOption, total: int, unit: str, text: str, label: str = ""
+) -> Iterator[Callable[[Reading], None]]:
+    """Shows a bar on the terminal while the context is open, tells a function, or does nothing.
 
     Args:
-        num_steps: the budget of steps.
-        num_runs: of many runs the bar shows medians.
-        num_done: steps done before, in a resumed run.
+        progress: what the caller of the fit wants.
+        total: of the bar.
+        unit: of `total`; nothing for steps, which all will be done: then the time left is shown.
+        text: what is shown at first.
+        label: in front of it all.
 
     Yields:
-        The observer that moves the bar.
+        A function that shows how far the fit is.
     """
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    if callable(progress):
+        yield lambda reading: progress(reading.num_steps)
+        return
+    if not progress:
+        yield lambda reading: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.table import Column
 
-    newest: deque[np.ndarray] = deque()
+    remaining = TimeRemainingColumn(compact=True, table_column=Column(min_width=5))
     columns = [
-        TextColumn("{task.description}{task.completed:,.0f}/{task.total:,.0f}"),
-        BarColumn(bar_width=None, table_column=Column(ratio=1)),
-        TimeRemainingColumn(compact=True, table_column=Column(min_width=5)),
-        TextColumn("[cyan]{task.fields[reading]}"),
+        TextColumn(f"{label}{{task.completed:,.0f}}/{{task.total:,.0f}} {unit}".rstrip()),
+        BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6)),
+        TimeElapsedColumn() if unit else remaining,
+        TextColumn("[cyan]{task.fields[text]}"),
     ]
-    with Progress(*columns, expand=True, refresh_per_second=4) as progress:
-        name = "" if num_runs == 1 else f"{num_runs}× "
-        task = progress.add_task(name, total=num_steps, completed=num_done, reading="compiling")
+    with Progress(*columns, expand=True, refresh_per_second=4) as bar:
+        task = bar.add_task("", total=total, text=text)
 
-        def observe(state: State, rows: Rows) -> None:
-            width = int(rows.num_done.max())
-            newest.append(rows.records.elbo[:, :width])
-            while sum(block.shape[1] for block in newest) - newest[0].shape[1] >= SMOOTHED_STEPS:
-                newest.popleft()
-            elbos = np.concatenate(newest, axis=1)[:, -SMOOTHED_STEPS:]
-            error = elbos.std(axis=1) / np.sqrt(elbos.shape[1])
-            last = [float(np.median(column[:, width - 1])) for column in rows.records]
-            reading = f"ELBO {np.median(elbos.mean(axis=1)):,.2f} ± {np.median(error):.1g}"
-            _, _, learning_rate, snr, num_decays = last
-            if np.isfinite(learning_rate):
-                reading += f" rate {learning_rate:.0e}"
-            if np.isfinite(snr):
-                reading += f" SNR {snr:.2g}"
-            if num_decays:
-                reading += f" decays {num_decays:.0f}"
-            done = int(np.max(state.step))
-            has_ended = np.all(np.asarray(state.outcome) != Outcome.RUNNING.value)
-            progress.update(task, completed=done, total=done if has_ended else num_steps, reading=reading)
+        def show(reading: Reading) -> None:
+            full = reading.done if reading.has_ended else total
+            bar.update(task, completed=reading.done, total=full, text=reading.text)
 
-        yield observe
+        yield show
+
+
+def elbo_reading(recorders: Sequence[Recorder], has_error: bool = False) -> str:
+    """The ELBO over the newest steps, also with its standard error; of many runs, the medians."""
+    newest = [recorder.latest(SMOOTHED_STEPS) for recorder in recorders]
+    newest = [record for record in newest if len(record.elbo)]
+    if not newest:
+        return ""
+    text = f"ELBO {np.median([np.mean(record.elbo) for record in newest]):,.2f}"
+    if not has_error:
+        return text
+    errors = [np.std(record.elbo) / np.sqrt(len(record.elbo)) for record in newest]
+    return f"{text} ± {np.median(errors):.1g}"
+
+
+def rule_reading(recorders: Sequence[Recorder]) -> str:
+    """The rate, the signal-to-noise ratio and the decays of the latest step; of many runs, the medians."""
+    newest = [recorder.latest(1) for recorder in recorders]
+    rate, snr, num_decays = (
+        float(np.median([getattr(record, name)[-1] for record in newest if len(record.elbo)] or [np.nan]))
+        for name in ("learning_rate", "snr", "num_decays")
+    )
+    texts = [
+        f" rate {rate:.0e}" if np.isfinite(rate) else "",
+        f" SNR {snr:.2g}" if np.isfinite(snr) else "",
+        f" decays {num_decays:.0f}" if num_decays > 0 else "",
+    ]
+    return "".join(texts)

@@ -9,21 +9,20 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from dlrd.families import Family, FullRankNormal, LowRankNormal, MeanFieldNormal
+from dlrd.families import LOADABLE, Family, Quantiled
 from dlrd.fitting import archive
 from dlrd.fitting.checkpoint import from_numpy, to_numpy
 from dlrd.fitting.history import History
 from dlrd.fitting.inputs import as_key
 from dlrd.fitting.outcome import Outcome
-from dlrd.fitting.summary import Summary, summarize_draws, summarize_normal
+from dlrd.fitting.summary import Summary, summarize, summarize_draws
 from dlrd.fitting.verdict import Verdict
+from dlrd.models import Model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FORMAT = 1
-_NORMALS = (MeanFieldNormal, FullRankNormal, LowRankNormal)
-_SAVED_FAMILIES = {cls.__name__: cls for cls in _NORMALS}
+_FORMAT = 2
 _SUMMARY_DRAWS = 10_000
 
 
@@ -37,6 +36,8 @@ class Fit:
     num_steps: int  # steps done
     num_draws: int  # draws a step
     seconds: float  # wall time of the call, compilation included
+    names: tuple[str, ...]  # of the coordinates that are fitted
+    model: Model | None = None  # what was fitted; not in files
     monitored: dict[str, np.ndarray] | None = None  # what `monitor` gave, after the steps under "step"
     verdict: Verdict | None = None  # how sure an automatic fit is
 
@@ -66,14 +67,18 @@ class Fit:
         # A single draw a step has no error of its own; the spread of the steps stands in.
         return float(np.std(newest, ddof=1) / np.sqrt(len(newest))) if len(newest) > 1 else float("nan")
 
-    def sample(self, key: Any, num: int) -> Array:
+    def sample(self, key: Any, num: int) -> Any:
         """`num` independent draws from the fitted distribution, stacked in the first axis.
 
         Args:
             key: a whole number or a `jax.random.key`.
             num: how many.
+
+        Returns:
+            An array; for a model with variables of its own, a dict of these.
         """
-        return _sample(self.family, as_key(key), num)
+        draws = _sample(self.family, as_key(key), num)
+        return draws if self.model is None else self.model.constrained(draws)
 
     def summary(self) -> Summary:
         """Mean, standard deviation and quantiles of each coordinate; with the verdict of an automatic fit.
@@ -82,9 +87,10 @@ class Fit:
         """
         verdict = [] if self.verdict is None else self.verdict.sentences
         sentence = "\n".join([self.outcome.sentence, *verdict])
-        if isinstance(self.family, _NORMALS):
-            return summarize_normal(np.asarray(self.family.mean), np.asarray(self.family.std), sentence)
-        return summarize_draws(np.asarray(self.sample(0, _SUMMARY_DRAWS)), sentence)
+        has_variables = isinstance(self.sample(0, 1), dict)
+        if isinstance(self.family, Quantiled) and not has_variables:
+            return summarize(self.family, self.names, sentence)
+        return summarize_draws(self.sample(0, _SUMMARY_DRAWS), self.names, sentence)
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """A figure of the fit's course and its result; also written to `path` (png, pdf, svg) if given."""
@@ -102,10 +108,12 @@ class Fit:
         Path(path).write_text(fit_page(self), encoding="utf-8")
 
     def to_arviz(self, key: Any = 0, num: int = 1000) -> Any:
-        """Draws from the fitted distribution for ArviZ, as one chain of the variable "z"."""
+        """Draws from the fitted distribution for ArviZ, as one chain: the model's variables, or "z"."""
         import arviz
 
-        posterior = {"z": np.asarray(self.sample(key, num))[None]}
+        draws = self.sample(key, num)
+        variables = draws if isinstance(draws, dict) else {"z": draws}
+        posterior = {name: np.asarray(values)[None] for name, values in variables.items()}
         if hasattr(arviz, "InferenceData"):  # before version 1
             return arviz.from_dict(posterior=posterior)
         return arviz.from_dict({"posterior": posterior})
@@ -124,6 +132,7 @@ class Fit:
             "num_steps": self.num_steps,
             "num_draws": self.num_draws,
             "seconds": self.seconds,
+            "names": list(self.names),
             "verdict": None if self.verdict is None else asdict(self.verdict),
         }
         archive.write(Path(path), arrays, data)
@@ -137,12 +146,13 @@ def _sample(family: Family, key: Array, num: int) -> Array:
     return family.sample(key, (num,))
 
 
-def load(path: str | Path, family: Family | None = None) -> Fit:
+def load(path: str | Path, family: Family | None = None, model: Model | None = None) -> Fit:
     """Reads a fit that `Fit.save` wrote.
 
     Args:
         path: the file.
         family: for families from outside dlrd, a distribution of the same structure; its arrays are replaced.
+        model: what was fitted, for draws of its own variables.
 
     Returns:
         The fit, as it was.
@@ -163,12 +173,12 @@ def load(path: str | Path, family: Family | None = None) -> Fit:
         raise ValueError(f"{path} is not a saved fit of format {_FORMAT}, got {data.get('format')}")
     saved = [arrays[f"family.{i}"] for i in range(len(data["dtypes"]))]
     if family is None:
-        if data["family"] not in _SAVED_FAMILIES:
+        if data["family"] not in LOADABLE:
             raise ValueError(
                 f"{path} holds a {data['family']}, which dlrd does not know; "
                 "pass one of the same structure as family"
             )
-        template = _SAVED_FAMILIES[data["family"]].standard(1)
+        template = LOADABLE[data["family"]].standard(1)
         shapes_differ = False
     else:
         template = family
@@ -188,6 +198,8 @@ def load(path: str | Path, family: Family | None = None) -> Fit:
         num_steps=data["num_steps"],
         num_draws=data["num_draws"],
         seconds=data["seconds"],
+        names=tuple(data["names"]),
+        model=model,
         monitored={
             name.removeprefix("monitored."): values
             for name, values in arrays.items()

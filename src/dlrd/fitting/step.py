@@ -1,5 +1,6 @@
 """The state of a fit and the one pure function that advances it."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -10,12 +11,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from dlrd.families import Family, FromNoise, Natural
+from dlrd.families import Family, FromNoise, Natural, split
 from dlrd.fitting import average
 from dlrd.fitting.outcome import Outcome
-from dlrd.gradients.estimate import Estimator, LogDensity, split
-from dlrd.gradients.natural import natural_gradient
+from dlrd.gradients import Estimator
 from dlrd.gradients.sobol import Driven, sobol_noise
+from dlrd.models import Model
 
 OptimizerOrFactory = optax.GradientTransformation | Callable[[Float[Array, ""]], optax.GradientTransformation]
 """An optimiser, or for runs with a learning rate of their own, a function that makes one of it."""
@@ -28,7 +29,7 @@ Draws = Literal["independent", "sobol", "sobol_pairs"]
 class Method(NamedTuple):
     """All that a step needs and never changes; hashable, so that it can key the compiled program."""
 
-    log_density: LogDensity
+    model: Model
     optimizer: OptimizerOrFactory
     estimator: Estimator
     num_draws: int
@@ -96,17 +97,17 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
     """
     family = eqx.combine(state.trainable, rest)
     if method.draws == "independent":
-        estimate = method.estimator(method.log_density, family, key, method.num_draws)
+        estimate = method.estimator(method.model, family, key, method.num_draws)
     else:
         assert isinstance(family, FromNoise)
         driven = Driven(family, _noise(method, family, state))
-        estimate = method.estimator(method.log_density, driven, key, method.num_draws)
-        estimate = estimate._replace(gradient=estimate.gradient.family)
+        estimate = method.estimator(method.model, driven, key, method.num_draws)
+        estimate = dataclasses.replace(estimate, gradient=estimate.gradient.family)
     elbo = jnp.mean(estimate.elbo_terms)
     optimizer = optax.with_extra_args_support(_optimizer(method, state.learning_rate))
     loss_gradient = jax.tree.map(jnp.negative, estimate.gradient)
     updates, opt_state = optimizer.update(loss_gradient, state.opt_state, state.trainable, value=-elbo)
-    if method.estimator is natural_gradient:
+    if estimate.is_natural:
         assert isinstance(family, Natural)
         trainable = split(family.moved(updates))[0]
     else:

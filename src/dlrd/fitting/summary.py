@@ -1,10 +1,13 @@
 """The fitted distribution as a table."""
 
-import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import ArrayLike, Float
+
+from dlrd.families import Quantiled
+from dlrd.models import coordinate_names
 
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -40,27 +43,30 @@ class Summary:
         return f"{number:.{decimals}f}" if decimals <= 6 and abs(number) < 1e4 else f"{number:.3e}"
 
 
-def summarize_normal(
-    mean: Float[np.ndarray, " dim"], std: Float[np.ndarray, " dim"], sentence: str
-) -> Summary:
-    """The summary of a normal distribution."""
-    mean, std = mean.astype(float), std.astype(float)
-    standard = [statistics.NormalDist().inv_cdf(q) for q in QUANTILES]
-    quantiles = mean + np.outer(standard, std)
-    return Summary(_names(mean.shape), mean, std, quantiles, sentence)
+def summarize(family: Quantiled, names: Sequence[str], sentence: str) -> Summary:
+    """The summary of a distribution that knows its own quantiles."""
+    mean, std = (np.asarray(each, float) for each in (family.mean, family.std))
+    return Summary(list(names), mean, std, family.quantiles(QUANTILES), sentence)
 
 
-def summarize_draws(draws: Float[np.ndarray, "draw ..."], sentence: str) -> Summary:
-    """The summary of draws from a distribution."""
-    flat = draws.reshape(len(draws), -1).astype(float)
+def summarize_draws(draws: dict[str, ArrayLike] | ArrayLike, names: Sequence[str], sentence: str) -> Summary:
+    """The summary of draws from a distribution: one row for each scalar.
+
+    Args:
+        draws: named variables with a leading axis of draws, or one array of draws.
+        names: of the coordinates of one array; named variables give their own.
+        sentence: how the fit ended.
+    """
+    if isinstance(draws, dict):
+        arrays = {name: np.asarray(values) for name, values in draws.items()}
+        names = [each for name, values in arrays.items() for each in coordinate_names(values.shape[1:], name)]
+        draws = np.concatenate([values.reshape(len(values), -1) for values in arrays.values()], axis=1)
+    rows = np.asarray(draws, float)
+    flat = rows.reshape(len(rows), -1)
     return Summary(
-        names=_names(draws.shape[1:]),
+        names=list(names),
         mean=flat.mean(axis=0),
         std=flat.std(axis=0),
         quantiles=np.quantile(flat, QUANTILES, axis=0),
         sentence=sentence,
     )
-
-
-def _names(shape: tuple[int, ...]) -> list[str]:
-    return [f"z[{', '.join(map(str, index))}]" if index else "z" for index in np.ndindex(shape)]

@@ -1,6 +1,6 @@
-"""Estimators of the ELBO's gradient: log density, family, key, number of draws -> `Estimate`."""
+"""Estimators of the ELBO's gradient: model, family, key, number of draws -> `Estimate`."""
 
-from dlrd.gradients.estimate import Estimate, Estimator, LogDensity
+from dlrd.gradients.estimate import Estimate, Estimator
 from dlrd.gradients.natural import natural_gradient
 from dlrd.gradients.reparameterized import reparameterized, sticking_the_landing
 from dlrd.gradients.score_function import score_function
@@ -8,7 +8,6 @@ from dlrd.gradients.score_function import score_function
 __all__ = [
     "Estimate",
     "Estimator",
-    "LogDensity",
     "natural_gradient",
     "reparameterized",
     "score_function",

@@ -1,49 +1,53 @@
 """What an estimator of the ELBO's gradient gives, and what it needs."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, Key
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from dlrd.families import Family
-
-FamilyT = TypeVar("FamilyT", bound=Family)
-LogDensity = Callable[[Array], Float[Array, ""]]
-"""The unnormalised log density of one draw."""
+from dlrd.models import LogDensity, Model, as_model
 
 
-class Estimate(NamedTuple):
-    """One Monte Carlo estimate of the ELBO and of its gradient."""
+class Estimate(eqx.Module):
+    """One Monte Carlo estimate of the ELBO and of its gradient, and what may be done with it."""
 
     elbo_terms: Float[Array, " num_draws"]  # log p(z) − log q(z); their mean is the ELBO's estimate
     gradient: Any  # of the ELBO, which is maximised: the family with its gradient in place of its arrays
+    is_natural: bool = eqx.field(static=True, default=False)  # steps are taken by the family's `moved`
+    needs_independent: bool = eqx.field(static=True, default=False)  # its draws must be independent
 
 
 class Estimator(Protocol):
     """A rule for estimating the gradient of the ELBO from `num_draws` draws."""
 
     def __call__(
-        self, log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int
+        self, log_density: Model | LogDensity, family: Family, key: Key[Array, ""], num_draws: int, /
     ) -> Estimate: ...
 
 
-class Untrained(eqx.Module):
-    """A part of a family whose arrays are no parameters."""
+def evaluated_model(log_density: Model | LogDensity, family: Family, needs_gradient: str | None) -> Model:
+    """What an estimator was given as a model.
+
+    Args:
+        log_density: a model, or a plain function of one draw.
+        family: whose draws it is to evaluate.
+        needs_gradient: the name of the estimator, if it cannot do without gradients.
+    """
+    shape = None
+    if not isinstance(log_density, Model):
+        shape = jax.eval_shape(family.sample, jax.random.key(0)).shape
+    model = as_model(log_density, shape)
+    if needs_gradient is not None and not model.has_gradient:
+        raise ValueError(
+            f"{needs_gradient} needs the gradient of the log density, and the model gives values alone; take "
+            "dlrd.score_function"
+        )
+    return model
 
 
-def split(family: FamilyT) -> tuple[FamilyT, FamilyT]:
-    """The trainable arrays of a family, and all the rest; `equinox.combine` puts them together again."""
-    is_trained = jax.tree.map(
-        lambda part: not isinstance(part, Untrained) and eqx.is_inexact_array(part),
-        family,
-        is_leaf=lambda part: isinstance(part, Untrained),
-    )
-    return eqx.partition(family, is_trained)
-
-
-def frozen(family: FamilyT) -> FamilyT:
-    """The family as a constant of differentiation."""
-    trainable, rest = split(family)
-    return eqx.combine(jax.lax.stop_gradient(trainable), rest)
+def good_rows(is_good: Bool[Array, " draw"]) -> Int[Array, " draw"]:
+    """For each draw itself, or the first good one in place of one that is not good."""
+    return jnp.where(is_good, jnp.arange(len(is_good)), jnp.argmax(is_good))

@@ -1,15 +1,15 @@
 """Gradients in the family's own geometry."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Family, Natural
-from dlrd.gradients.estimate import Estimate, LogDensity, split
+from dlrd.families import Family, Natural, split
+from dlrd.gradients.estimate import Estimate, evaluated_model, good_rows
+from dlrd.models import LogDensity, Model
 
 
 def natural_gradient(
-    log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int
+    log_density: Model | LogDensity, family: Family, key: Key[Array, ""], num_draws: int
 ) -> Estimate:
     r"""The natural gradient of the ELBO, for the normal families.
 
@@ -23,7 +23,7 @@ def natural_gradient(
     to its arrays. Draws at which the log density or its gradient is not finite are left out.
 
     Args:
-        log_density: one draw to the unnormalised log density, differentiable.
+        log_density: a model with gradients, or a function of one draw, differentiable.
         family: one of dlrd's normals at its present parameters.
         key: of the draws.
         num_draws: S.
@@ -45,16 +45,16 @@ def natural_gradient(
             f"natural_gradient needs a family that knows its geometry, as dlrd's normals do, got a "
             f"{type(family).__name__}; take sticking_the_landing"
         )
+    model = evaluated_model(log_density, family, "natural_gradient")
     noise = family.sample_noise(key, num_draws)
     draws = family.from_noise(noise)
-    values, slopes = jax.vmap(jax.value_and_grad(log_density))(draws)
+    values, slopes = model.values_and_gradients(draws, key)
     terms = values - family.log_prob(draws)
     chosen = finite_rows(terms, slopes)
     gradient, _ = split(family.natural_gradient(slopes[chosen], noise[chosen]))
-    return Estimate(terms[chosen], gradient)
+    return Estimate(terms[chosen], gradient, is_natural=True)
 
 
 def finite_rows(values: Float[Array, " draw"], slopes: Float[Array, "draw dim"]) -> Array:
     """For each draw itself, or the first good one in place of one that is not finite."""
-    is_good = jnp.isfinite(values) & jnp.all(jnp.isfinite(slopes), axis=1)
-    return jnp.where(is_good, jnp.arange(len(values)), jnp.argmax(is_good))
+    return good_rows(jnp.isfinite(values) & jnp.all(jnp.isfinite(slopes), axis=1))

@@ -5,11 +5,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Family, Stratified
-from dlrd.gradients.estimate import Estimate, LogDensity, frozen, split
+from dlrd.families import Family, Stratified, frozen, split
+from dlrd.gradients.estimate import Estimate, evaluated_model, good_rows
+from dlrd.models import LogDensity, Model
 
 
-def reparameterized(log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int) -> Estimate:
+def reparameterized(
+    log_density: Model | LogDensity, family: Family, key: Key[Array, ""], num_draws: int
+) -> Estimate:
     r"""The plain reparameterised gradient.
 
     $$\frac1S \sum_s ∇_λ \left[\log p(z(ε_s, λ)) - \log q_λ(z(ε_s, λ))\right]$$
@@ -18,7 +21,7 @@ def reparameterized(log_density: LogDensity, family: Family, key: Key[Array, ""]
     and in the brackets stands $\sum_k w_k \left[\log p(z_{sk}) - \log q_λ(z_{sk})\right]$.
 
     Args:
-        log_density: one draw to the unnormalised log density, differentiable.
+        log_density: a model with gradients, or a function of one draw, differentiable.
         family: the variational family at its present parameters λ.
         key: of the draws.
         num_draws: S.
@@ -33,11 +36,12 @@ def reparameterized(log_density: LogDensity, family: Family, key: Key[Array, ""]
     References:
         Kingma and Welling, "Auto-Encoding Variational Bayes", 2013.
     """
-    return _path_gradient(log_density, family, key, num_draws, is_score_removed=False)
+    model = evaluated_model(log_density, family, "reparameterized")
+    return _path_gradient(model, family, key, num_draws, is_score_removed=False)
 
 
 def sticking_the_landing(
-    log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int
+    log_density: Model | LogDensity, family: Family, key: Key[Array, ""], num_draws: int
 ) -> Estimate:
     r"""The reparameterised gradient without its score term, the paper's estimator and the default.
 
@@ -48,7 +52,7 @@ def sticking_the_landing(
     their weights $w_k$ remains.
 
     Args:
-        log_density: one draw to the unnormalised log density, differentiable.
+        log_density: a model with gradients, or a function of one draw, differentiable.
         family: the variational family at its present parameters λ.
         key: of the draws.
         num_draws: S.
@@ -63,15 +67,12 @@ def sticking_the_landing(
     References:
         Roeder, Wu and Duvenaud, "Sticking the Landing", 2017.
     """
-    return _path_gradient(log_density, family, key, num_draws, is_score_removed=True)
+    model = evaluated_model(log_density, family, "sticking_the_landing")
+    return _path_gradient(model, family, key, num_draws, is_score_removed=True)
 
 
 def _path_gradient(
-    log_density: LogDensity,
-    family: Family,
-    key: Key[Array, ""],
-    num_draws: int,
-    is_score_removed: bool,
+    model: Model, family: Family, key: Key[Array, ""], num_draws: int, is_score_removed: bool
 ) -> Estimate:
     if num_draws < 1:
         raise ValueError(f"num_draws must be at least 1, got {num_draws}")
@@ -83,11 +84,13 @@ def _path_gradient(
         draws = q.sample_strata(key, num_draws) if is_stratified else q.sample(key, (num_draws,))
         evaluated = frozen(q) if is_score_removed else q
         if is_stratified:
-            strata = jax.vmap(jax.vmap(log_density))(draws) - evaluated.log_prob(draws)
+            strata = jax.vmap(model.values, (0, None))(draws, key) - evaluated.log_prob(draws)
             # The weights here are never frozen: the score is the gradient of log q's own parameters alone.
             terms = jnp.sum(q.weights * strata, axis=1)
         else:
-            terms = jax.vmap(log_density)(draws) - evaluated.log_prob(draws)
+            terms = model.values(draws, key) - evaluated.log_prob(draws)
+        if model.can_fail:
+            terms = terms[good_rows(jnp.isfinite(terms))]
         return jnp.mean(terms), terms
 
     gradient, terms = jax.grad(elbo, has_aux=True)(trainable)

@@ -3,13 +3,16 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
-from dlrd.families import Factorized, Family
-from dlrd.gradients.estimate import Estimate, LogDensity, split
+from dlrd.families import Factorized, Family, split
+from dlrd.gradients.estimate import Estimate, evaluated_model, good_rows
+from dlrd.models import LogDensity, Model
 
 
-def score_function(log_density: LogDensity, family: Family, key: Key[Array, ""], num_draws: int) -> Estimate:
+def score_function(
+    log_density: Model | LogDensity, family: Family, key: Key[Array, ""], num_draws: int
+) -> Estimate:
     r"""The score-function gradient with control variates: needs values of the log density alone.
 
     With the score $h_s = ∇_λ \log q_λ(z_s)$ and the weight $w_s = \log p(z_s) - \log q_λ(z_s)$, parameter by
@@ -23,7 +26,7 @@ def score_function(log_density: LogDensity, family: Family, key: Key[Array, ""],
     (Rao–Blackwellisation).
 
     Args:
-        log_density: one draw to the unnormalised log density; need not be differentiable.
+        log_density: a model, or a function of one draw, which need not be differentiable.
         family: the variational family at its present parameters λ.
         key: of the draws.
         num_draws: S, at least 2: the control variate comes from the other draws.
@@ -43,13 +46,20 @@ def score_function(log_density: LogDensity, family: Family, key: Key[Array, ""],
             f"num_draws must be at least 2 for score_function, got {num_draws}: "
             "its control variate comes from the other draws"
         )
+    model = evaluated_model(log_density, family, None)
     trainable, rest = split(family)
     draws = jax.lax.stop_gradient(family.sample(key, (num_draws,)))
-    values = jax.vmap(log_density)(draws)
+    values = model.values(draws, key)
     log_probs = family.log_prob(draws)
     scores = jax.vmap(
         jax.grad(lambda trainable, draw: eqx.combine(trainable, rest).log_prob(draw)), (None, 0)
     )(trainable, draws)
+    terms = values - log_probs
+    if model.can_fail:
+        is_good = jnp.isfinite(values)
+        chosen = good_rows(is_good)
+        values, terms = values[chosen], terms[chosen]
+        scores = jax.tree.map(lambda score: _of_good(score, is_good), scores)
     centered = values - jnp.mean(values)  # a constant changes nothing but the rounding
     if isinstance(family, Factorized):
         weights = centered[:, None] - family.log_prob_factors(draws)
@@ -60,7 +70,13 @@ def score_function(log_density: LogDensity, family: Family, key: Key[Array, ""],
         weight = weights.reshape(weights.shape + (1,) * (score.ndim - weights.ndim))
         return jnp.mean(score * (weight - _others_mean(weight, score**2)), axis=0)
 
-    return Estimate(values - log_probs, jax.tree.map(combine, scores))
+    return Estimate(terms, jax.tree.map(combine, scores), needs_independent=True)
+
+
+def _of_good(score: Float[Array, "num_draws ..."], is_good: Bool[Array, " num_draws"]) -> Array:
+    """Failed draws without a score count neither in a mean nor for control variates; the others for more."""
+    keep = is_good.reshape(-1, *(1,) * (score.ndim - 1))
+    return jnp.where(keep, score, 0) / jnp.mean(is_good, dtype=score.dtype)
 
 
 def _others_mean(

@@ -23,6 +23,15 @@ MeasureFn = Callable[[optax.Params, optax.Updates, Float[Array, ""]], list[Float
 TestFn = Callable[[batch_means.Samples, Int[Array, ""]], Bool[Array, ""]]
 
 
+class Sampling(NamedTuple):
+    """When tests are made, and of how many samples."""
+
+    interval: int  # steps between two tests
+    fraction: int  # 2 looks at the newest half of the samples since the last decay
+    min_samples: int  # a test looks at more than these
+    max_samples: int  # that are kept
+
+
 class StationarityState(NamedTuple):
     """State of `sasa` and `sasa_plus`."""
 
@@ -40,10 +49,7 @@ def decay_when_stationary(
     measure_fn: MeasureFn,
     num_channels: int,
     is_stationary_fn: TestFn,
-    interval: int,
-    fraction: int,
-    min_samples: int,
-    max_samples: int,
+    sampling: Sampling,
 ) -> optax.GradientTransformation:
     """Measures scalars at each step and tests the newest of them at intervals.
 
@@ -53,11 +59,9 @@ def decay_when_stationary(
         measure_fn: (parameters, direction, rate) to the scalars of this step.
         num_channels: how many scalars that are.
         is_stationary_fn: (samples, number of the newest to look at) to the verdict.
-        interval: steps between two tests.
-        fraction: 2 looks at the newest half of the samples since the last decay.
-        min_samples: a test looks at more samples than this.
-        max_samples: how many samples are kept at the most.
+        sampling: when tests are made, and of how many samples.
     """
+    interval, fraction, min_samples, max_samples = sampling
     check_learning_rate(learning_rate)
     check_between("factor", factor, 0, 1)
     check_count("interval", interval)

@@ -7,7 +7,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from dlrd.checks import check_count
 from dlrd.rates import _batch_means as batch_means
 from dlrd.rates._rate import check_between, inner
-from dlrd.rates._stationarity import decay_when_stationary
+from dlrd.rates._stationarity import Sampling, decay_when_stationary
 
 
 def sasa(
@@ -71,8 +71,5 @@ def sasa(
         measure_fn=z_and_v,
         num_channels=2,
         is_stationary_fn=is_stationary,
-        interval=interval,
-        fraction=2,
-        min_samples=3,
-        max_samples=max_samples,
+        sampling=Sampling(interval, fraction=2, min_samples=3, max_samples=max_samples),
     )

@@ -7,7 +7,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from dlrd.checks import check_count
 from dlrd.rates import _batch_means as batch_means
 from dlrd.rates._rate import check_between, inner
-from dlrd.rates._stationarity import decay_when_stationary
+from dlrd.rates._stationarity import Sampling, decay_when_stationary
 
 
 def sasa_plus(
@@ -60,8 +60,5 @@ def sasa_plus(
         measure_fn=delta,
         num_channels=1,
         is_stationary_fn=is_stationary,
-        interval=interval,
-        fraction=8,
-        min_samples=1000,
-        max_samples=max_samples,
+        sampling=Sampling(interval, fraction=8, min_samples=1000, max_samples=max_samples),
     )

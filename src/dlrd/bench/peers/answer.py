@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from dlrd.bench.posteriors.optimum import Normal
 from dlrd.families import FullRankNormal, MeanFieldNormal
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 
 
 class Task(NamedTuple):

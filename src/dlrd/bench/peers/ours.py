@@ -11,10 +11,9 @@ from optax import contrib
 from dlrd.bench.peers.answer import Answer, Task
 from dlrd.bench.posteriors.cases import FAMILIES
 from dlrd.bench.posteriors.optimum import Normal
-from dlrd.families import FullRankNormal, MeanFieldNormal
+from dlrd.families import FullRankNormal, MeanFieldNormal, split
 from dlrd.fitting import fit
 from dlrd.gradients import sticking_the_landing
-from dlrd.gradients.estimate import split
 from dlrd.rates import dynamic_decay
 
 NUM_DRAWS = 8

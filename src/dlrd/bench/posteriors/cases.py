@@ -13,7 +13,7 @@ from dlrd.bench.posteriors.models import MODELS, Posterior, posteriors
 from dlrd.bench.posteriors.optimum import Normal, factorized, laplace, optimum
 from dlrd.families import FullRankNormal, MeanFieldNormal
 from dlrd.fitting import archive
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 from dlrd.paper.problems import logistic, synthetic
 from dlrd.paper.problems.field import field
 from dlrd.paper.references.field import field_reference

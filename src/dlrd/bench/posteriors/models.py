@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 
 LOG_TWO_PI = math.log(2 * math.pi)
 

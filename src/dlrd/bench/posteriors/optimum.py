@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.stats import qmc
 
 from dlrd.families import FullRankNormal, MeanFieldNormal
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 
 CHUNK = 512
 """Draws at once; the intermediate results of all of them would not fit into the caches."""

@@ -1,56 +1,95 @@
-"""How the steps of an automatic fit are taken."""
+"""What an automatic fit does: its parts, and how its steps are taken."""
 
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import optax
+from jaxtyping import Array, Key
 
-from dlrd.families import Family, FullRankNormal, LowRankNormal, MeanFieldNormal
+from dlrd.families import Factorized, Family, Natural, started
+from dlrd.fitting.request import Aim
 from dlrd.fitting.step import Draws, Method
-from dlrd.gradients import Estimator, LogDensity, natural_gradient, sticking_the_landing
+from dlrd.gradients import Estimator, natural_gradient, score_function, sticking_the_landing
 from dlrd.gradients.sobol import MAX_CHEAP
+from dlrd.models import Model
 from dlrd.rates import dynamic_decay
 
-NORMALS = (MeanFieldNormal, FullRankNormal, LowRankNormal)
 NATURAL_RATE, ADAM_RATE = 0.3, 1e-2
-"""First rates: of natural gradients, and of Adam for families that have none."""
+"""First rates: of natural gradients, and of Adam for all others."""
 FACTOR, MIN_TRAVEL = 0.3, 3.0
 """Of the rule: gentler than the paper's, with a floor for the windows."""
+FIRST_GRADIENTS = 256
+"""Of the steps before the first certificate; twice as many before the next."""
 
 
 class Plan(NamedTuple):
     """What the automatic mode does, part by part."""
 
     has_start: bool = True  # searches for modes; else starts from the family as given
-    num_starts: int = 16  # points from which it searches
+    num_starts: int = Aim().starts  # points from which it searches
     is_natural: bool = True  # takes natural gradients where the family has them; else Adam
     draws: Draws | None = None  # None: a Sobol sequence where that pays
     is_averaging: bool = True
-    is_updating: bool = True  # brings the curvature of mean-field normals up to date
+    is_updating: bool = True  # brings the curvature that a family carries up to date
     has_strides: bool = True  # goes far at once along the way that it has come
     min_travel: float = MIN_TRAVEL
     factor: float = FACTOR
     num_draws: int = 8
 
 
-def method_for(log_density: LogDensity, family: Family, gradient: Estimator | None, plan: Plan) -> Method:
-    """How the steps of an automatic fit are taken."""
-    is_natural = plan.is_natural and gradient is None and isinstance(family, NORMALS)
-    draws = plan.draws
-    if draws is None:
-        has_sobol = gradient is None and isinstance(family, NORMALS) and family.noise_size <= MAX_CHEAP
-        has_pairs = isinstance(family, MeanFieldNormal) and plan.num_draws % 2 == 0
-        sobol: Draws = "sobol_pairs" if has_pairs else "sobol"
-        draws = sobol if has_sobol else "independent"
-    return Method(
-        log_density=log_density,
+class Task(NamedTuple):
+    """All that an automatic fit is to do; it never changes."""
+
+    method: Method  # of a step
+    is_natural: bool  # whether the method takes natural gradients
+    key: Key[Array, ""]
+    plan: Plan
+    tolerance: float  # in nats
+    max_gradients: int
+
+    @property
+    def first_rate(self) -> float:
+        """Of the rule."""
+        return NATURAL_RATE if self.is_natural else ADAM_RATE
+
+
+def task_for(
+    model: Model, family: Family, key: Key[Array, ""], gradient: Estimator | None, aim: Aim, plan: Plan
+) -> Task:
+    """Decides how the steps are taken, by what the model, the family and the estimator can do."""
+    if gradient is not None:
+        is_natural = eqx.filter_eval_shape(gradient, model, family, key, plan.num_draws).is_natural
+        estimator = gradient
+    else:
+        is_natural = plan.is_natural and model.has_gradient and isinstance(family, Natural)
+        plain = sticking_the_landing if model.has_gradient else score_function
+        estimator = natural_gradient if is_natural else plain
+    method = Method(
+        model=model,
         optimizer=_optimizer_fn(is_natural, plan.factor, plan.min_travel),
-        estimator=natural_gradient if is_natural else gradient or sticking_the_landing,
+        estimator=estimator,
         num_draws=plan.num_draws,
         is_averaging=plan.is_averaging,
-        draws=draws,
+        draws=plan.draws or _draws(model, family, gradient, plan.num_draws),
     )
+    return Task(method, is_natural, key, plan, aim.tolerance, aim.max_gradients)
+
+
+def working_form(model: Model, family: Family) -> Family:
+    """What the fit works with: a curvature that a family carries along must be one that can be measured."""
+    return started(family) if model.is_exact and model.has_gradient else family
+
+
+def _draws(model: Model, family: Family, gradient: Estimator | None, num_draws: int) -> Draws:
+    """A Sobol sequence where the estimator is known to be the better for it."""
+    if gradient is not None or not model.has_gradient:
+        return "independent"
+    if not isinstance(family, Natural) or family.noise_size > MAX_CHEAP:
+        return "independent"
+    # A mirror image tells nothing new about correlations.
+    return "sobol_pairs" if isinstance(family, Factorized) and num_draws % 2 == 0 else "sobol"
 
 
 @functools.lru_cache(maxsize=16)
@@ -64,8 +103,3 @@ def _optimizer_fn(
         return rule if is_natural else optax.chain(optax.scale_by_adam(), rule)
 
     return make
-
-
-def first_rate(method: Method) -> float:
-    """Of the rule."""
-    return NATURAL_RATE if method.estimator is natural_gradient else ADAM_RATE

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from dlrd import FullRankNormal, MeanFieldNormal, Mixture, jeffreys
 from dlrd.families import Family
 from dlrd.fitting import archive
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 from dlrd.paper.problems import logistic, synthetic
 from dlrd.paper.problems.field import field
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, Float
 
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 
 CORRELATION_LENGTH = 0.2
 EXPLAINED = 0.99

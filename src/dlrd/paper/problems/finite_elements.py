@@ -90,25 +90,16 @@ def _run(
     num_draws = len(diffusivity)
     solutions = np.empty((num_draws, mesh.num_unknowns))
     values, gradients = np.empty(num_draws), np.empty((num_draws, len(mesh.points)))
-    _solve_all(
-        np.ascontiguousarray(diffusivity, np.float64),
-        observed,
-        mesh.nodes,
-        mesh.unknowns,
-        mesh.stiffness,
-        mesh.load,
-        mesh.bandwidth,
-        solutions,
-        values,
-        gradients,
-    )
+    equations = (mesh.nodes, mesh.unknowns, mesh.stiffness, mesh.load, mesh.bandwidth)
+    results = (solutions, values, gradients)
+    _solve_all(np.ascontiguousarray(diffusivity, np.float64), observed, equations, results)
     return solutions, values, gradients
 
 
 @compiled
-def _solve_all(
-    diffusivity, observed, nodes, unknowns, stiffness, right_side, bandwidth, solutions, values, gradients
-):
+def _solve_all(diffusivity, observed, equations, results):
+    nodes, unknowns, stiffness, right_side, bandwidth = equations
+    solutions, values, gradients = results
     num_draws, num_nodes = diffusivity.shape
     num_unknowns = len(observed)
     lanes = empty_lanes(num_nodes)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 
 PRIOR_VARIANCE = 100.0
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dlrd.families import MeanFieldNormal
-from dlrd.gradients import LogDensity
+from dlrd.models import LogDensity
 
 
 class Synthetic(NamedTuple):

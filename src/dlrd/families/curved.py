@@ -1,0 +1,106 @@
+"""A mean-field normal in the form that automatic fits work with."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from dlrd.families._limits import limited, limited_stretch
+from dlrd.families.curvature import Curvature, DenseCurvature
+
+ROOT_TWO = 2**0.5
+
+
+class Curved(eqx.Module):
+    r"""A mean-field normal with the curvature of the log density, which makes its gradients far better.
+
+    The quadratic $-½ (z - μ)^\top H (z - μ)$ has a known expectation, so it serves as a control variate. And
+    the means are moved together, in the coordinates in which H is the identity: by themselves, those of a
+    correlated posterior could only take small steps.
+    """
+
+    member: Any  # the mean-field normal
+    curvature: Curvature
+
+    @property
+    def mean(self) -> Float[Array, " dim"]:
+        return self.member.mean
+
+    @property
+    def std(self) -> Float[Array, " dim"]:
+        return self.member.std
+
+    @property
+    def noise_size(self) -> int:
+        return self.member.noise_size
+
+    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws dim"]:
+        return self.member.sample_noise(key, num_draws)
+
+    def from_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        return self.member.from_noise(noise)
+
+    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> Array:
+        return self.member.sample(key, sample_shape)
+
+    def log_prob(self, x: Array) -> Array:
+        return self.member.log_prob(x)
+
+    def log_prob_factors(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        return self.member.log_prob_factors(x)
+
+    def natural_gradient(
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws dim"]
+    ) -> "Curved":
+        """With r = ∇ log p + H (z − μ): mean(Wᵀ r), for μ, and ½ (σ mean(r ε) − σ² diag H + 1), for log σ."""
+        scale = self.member.std
+        residual = slopes + self.curvature.times(scale * noise)
+        relative = scale * jnp.mean(residual * noise, axis=0) - scale**2 * self.curvature.diagonal + 1
+        return self._with(self.curvature.whiten(jnp.mean(residual, axis=0)), 0.5 * relative)
+
+    def moved(self, step: "Curved") -> "Curved":
+        return self._with(
+            self.member.loc + self.curvature.unwhiten(limited(step.member.loc)),
+            self.member.log_scale + limited(step.member.log_scale),
+        )
+
+    def fisher_coordinates(self, gradient: "Curved") -> Float[Array, " coordinate"] | None:
+        """None unless the curvature is whole: along directions left out, a large gap would look small."""
+        if not self.curvature.is_whole:
+            return None
+        return jnp.concatenate([gradient.member.loc, ROOT_TWO * gradient.member.log_scale])
+
+    def displacement(self, before: "Curved") -> Float[np.ndarray, " coordinate"]:
+        shift, stretch = self._change(before)
+        whitened = self.curvature.whiten(self.curvature.times(shift[None])[0])
+        return np.concatenate([np.asarray(whitened), ROOT_TWO * stretch])
+
+    def extrapolated(self, before: "Curved", length: float) -> "Curved":
+        """Scales change by factors. In units of the scales the curvature, a whole one, stays as it is."""
+        assert isinstance(self.curvature, DenseCurvature)
+        stretch = limited_stretch(length * self._change(before)[1])
+        factor = np.exp(stretch)
+        hessian = np.asarray(self.curvature.hessian, float) / np.outer(factor, factor)
+        root = np.asarray(self.curvature.root, float) * factor[:, None]
+        here = self.member
+        further = self._with(
+            here.loc + length * (here.loc - before.member.loc),
+            here.log_scale + jnp.asarray(stretch, here.log_scale.dtype),
+        )
+        return further.with_curvature(DenseCurvature(hessian, root))
+
+    def with_curvature(self, curvature: Curvature) -> "Curved":
+        """The curvature in the precision of the normal."""
+        dtype = self.member.loc.dtype
+        return Curved(self.member, jax.tree.map(lambda array: np.asarray(array, dtype), curvature))
+
+    def _change(self, before: "Curved") -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
+        """Of the means and the logarithms of the scales."""
+        shift = np.asarray(self.member.loc - before.member.loc, float)
+        return shift, np.asarray(self.member.log_scale - before.member.log_scale, float)
+
+    def _with(self, loc: Array, log_scale: Array) -> "Curved":
+        return Curved(type(self.member)(loc, log_scale), self.curvature)

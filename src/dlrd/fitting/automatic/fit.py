@@ -1,0 +1,116 @@
+"""`dlrd.fit` without an optimiser: an automatic fit from the call to its result."""
+
+import time
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from dlrd.families import Family, member_of, split
+from dlrd.fitting import inputs
+from dlrd.fitting.automatic.judge.advice import warnings
+from dlrd.fitting.automatic.judge.psis import tail_shape
+from dlrd.fitting.automatic.plan import Plan, Task, task_for, working_form
+from dlrd.fitting.automatic.run import run_until_sure
+from dlrd.fitting.automatic.snapshot import restore, snapshot
+from dlrd.fitting.automatic.start.short_runs import begin
+from dlrd.fitting.automatic.state import AutomaticState, fresh_steps
+from dlrd.fitting.checkpoint import Checkpoint
+from dlrd.fitting.history import Recorder
+from dlrd.fitting.outcome import Outcome
+from dlrd.fitting.progress import Reading, elbo_reading, progress_display
+from dlrd.fitting.request import Request
+from dlrd.fitting.result import Fit
+from dlrd.fitting.verdict import Verdict
+from dlrd.models import Model
+
+
+def fit_automatically(
+    model: Model, family: Family, key: Key[Array, ""], request: Request, plan: Plan | None = None
+) -> Fit:
+    """Fits with nothing to tune.
+
+    Args:
+        model, family, key: those of `dlrd.fit`, checked.
+        request: one with an aim.
+        plan: that of the automatic mode, if not given.
+    """
+    begun = time.perf_counter()
+    aim, (num_draws, gradient), watching = request.aim, request.sampling, request.watching
+    assert aim is not None
+    plan = plan or Plan(num_starts=aim.starts, num_draws=num_draws)
+    task = task_for(model, family, key, gradient, aim, plan)
+    initial = fresh_steps(task.method, family, key, task.first_rate)
+    state, outcome, reached, checkpoint = None, Outcome.RUNNING, np.inf, None
+    if watching.checkpoint is not None:
+        checkpoint = Checkpoint(watching.checkpoint, task.method, split(family)[1], initial)
+        saved = checkpoint.read()
+        if saved is not None:
+            state, outcome, reached = restore(saved, task, working_form(model, family))
+    with progress_display(watching.progress, aim.max_gradients, "gradients", "looking for a start") as show:
+
+        def report(new: AutomaticState) -> None:
+            nonlocal state
+            state = new
+            show(_reading(state, task.tolerance))
+            if checkpoint is not None:
+                checkpoint.write_now_and_then(lambda: snapshot(new, Outcome.RUNNING, task.tolerance))
+
+        is_sure = outcome in (Outcome.CERTIFIED, Outcome.AGREED) and reached <= task.tolerance
+        try:
+            if state is None:
+                state = begin(task, family)
+                if state.step == 0 and state.steps.outcome[0] == Outcome.DIVERGED.value:
+                    inputs.raise_bad_start(model, family, key, task.method.num_draws)
+            if not is_sure and outcome is not Outcome.DIVERGED:
+                state, outcome = run_until_sure(task, state, report)
+        except KeyboardInterrupt:
+            # While it was not in the loop of steps, which notes the first one by itself.
+            outcome = Outcome.INTERRUPTED
+        if state is not None:
+            show(_reading(state, task.tolerance))
+    if state is None:  # interrupted before there was a start; the next call looks for one again
+        state = AutomaticState(initial, split(family)[1], Recorder(every=1), {"start": 0}, family)
+    elif checkpoint is not None:
+        checkpoint.write(snapshot(state, outcome, task.tolerance))
+    return _result(task, state, outcome, time.perf_counter() - begun)
+
+
+def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float) -> Fit:
+    """What was measured, the latest or the best of a fit that diverged, and nothing else."""
+    measured = state.best if outcome is Outcome.DIVERGED and state.best is not None else state.latest
+    model = task.method.model
+    family = member_of(state.origin if measured is None else measured.family)
+    seen = None if measured is None else measured.certificate
+    # The tail of ratios that have a noise of their own says nothing about the family.
+    shape = tail_shape(seen.log_ratios) if seen is not None and model.is_exact else float("nan")
+    numbers: dict[str, Any] = {
+        name: float("nan") if seen is None else getattr(seen, name)
+        for name in ("gap", "gap_error", "elbo", "elbo_error")
+    }
+    return Fit(
+        family=family,
+        history=state.recorder.history(),
+        outcome=outcome,
+        num_steps=state.step,
+        num_draws=task.method.num_draws,
+        seconds=seconds,
+        names=tuple(model.names),
+        model=model,
+        verdict=Verdict(
+            tolerance=task.tolerance,
+            tail_shape=shape,
+            gradients=state.gradients,
+            warnings=warnings(state, family, seen, outcome, shape, model.names),
+            **numbers,
+        ),
+    )
+
+
+def _reading(state: AutomaticState, tolerance: float) -> Reading:
+    """As much as fits beside a bar into the 80 columns of a usual terminal."""
+    text = elbo_reading([state.recorder])
+    seen = None if state.latest is None else state.latest.certificate
+    if seen is not None and np.isfinite(seen.gap):
+        text += f" gap {max(seen.gap, 0):.1g} ± {seen.gap_error:.1g} to {tolerance:g}"
+    return Reading(state.step, state.num_gradients, text)

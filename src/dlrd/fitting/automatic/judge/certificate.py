@@ -1,0 +1,212 @@
+"""The certificate: with draws of its own, the ELBO of a family and how far from the optimum it is."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from dlrd.families import Certifiable, Family, FromNoise
+from dlrd.gradients.natural import finite_rows
+from dlrd.gradients.sobol import MAX_CHEAP, sobol_noise
+from dlrd.models import Model
+
+NUM_BLOCKS = 8
+"""Independent estimates of the gradient, whose products have no bias from the noise."""
+BATCH = 32
+"""Draws that are evaluated at once."""
+MIN_DRAWS = NUM_BLOCKS * BATCH
+MAX_SHARE_BAD = 1e-3
+CONFIDENCE = 2.0
+"""Standard errors within which a number is taken to be."""
+
+
+class Certificate(NamedTuple):
+    """What was measured."""
+
+    num_draws: int
+    elbo: float  # over the draws where log p is finite
+    elbo_error: float  # its standard error
+    gap: float  # to the family's optimum, in nats, as the gradient tells; nan where that cannot be told
+    gap_error: float  # its standard error
+    gain: float  # of another move like that from where it came, to the first order; nan likewise
+    gain_error: float  # its standard error
+    share_bad: float  # of the draws, where log p is not finite
+    share_failed: float  # of the draws, whose evaluation failed
+    log_ratios: Float[np.ndarray, " draw"]  # log p − log q
+    gradients: Float[np.ndarray, "block coordinate"] | None  # the mean of each block
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether so much of the family lies where log p is not finite that no normal can be the answer."""
+        return self.share_bad > MAX_SHARE_BAD
+
+    @property
+    def elbo_bound(self) -> float:
+        """What the ELBO is above with some confidence: of heavy tails, few draws may show none."""
+        return self.elbo - CONFIDENCE * self.elbo_error
+
+    @property
+    def gap_bound(self) -> float:
+        """What the gap is below with some confidence."""
+        return max(self.gap, 0.0) + CONFIDENCE * self.gap_error
+
+    @property
+    def gain_bound(self) -> float:
+        """What the gain is below with some confidence."""
+        return max(self.gain, 0.0) + CONFIDENCE * self.gain_error
+
+
+class _Batch(NamedTuple):
+    log_ratios: Float[Array, " draw"]
+    gradient: Float[Array, " coordinate"] | None  # in coordinates in which the Fisher information is I
+
+
+def certify(
+    model: Model,
+    family: Family,
+    key: Key[Array, ""],
+    num_draws: int,
+    came_from: Family,
+    shorter: Certificate | None = None,
+) -> Certificate:
+    r"""Estimates the ELBO of `family` and its gap to the optimum.
+
+    Near the optimum the gap is ½ ‖g‖², g the gradient in coordinates in which the Fisher information is the
+    identity (for the means of a mean-field normal: the curvature). The square of a mean of noisy gradients
+    would be too large by their noise; the products of different blocks are not.
+
+    Where means and scales depend on each other, as in the neck of a funnel, the ELBO is flatter along some
+    direction than that says. A fit goes on moving along such a direction; what another move of the kind would
+    gain tells.
+
+    Args:
+        model: what is fitted.
+        family: any; the gap is known where it is `Certifiable` and the model has gradients.
+        key: of the draws.
+        num_draws: in all, rounded up to full blocks.
+        came_from: where the steps to it began.
+        shorter: a certificate of the same family with the same key, to be gone on with.
+    """
+    first = 0 if shorter is None else shorter.num_draws // MIN_DRAWS
+    last = max(-(-num_draws // MIN_DRAWS), first + 1)
+    batch_fn = _compiled_batch(model)
+    blocks = [
+        [
+            jax.tree.map(np.asarray, batch_fn(family, block_key, jnp.asarray(i, jnp.int32)))
+            for i in range(first, last)
+        ]
+        for block_key in jax.random.split(key, NUM_BLOCKS)
+    ]
+    log_ratios = np.concatenate([batch.log_ratios for block in blocks for batch in block]).astype(float)
+    gradients = None
+    if blocks[0][0].gradient is not None:
+        gradients = np.stack(
+            [np.mean([each.gradient for each in block], axis=0, dtype=float) for block in blocks]
+        )
+    if shorter is not None:
+        share = first / last
+        log_ratios = np.concatenate([shorter.log_ratios, log_ratios])
+        if gradients is not None and shorter.gradients is not None:
+            gradients = share * shorter.gradients + (1 - share) * gradients
+    gap, gap_error, gain, gain_error = 4 * (float("nan"),)
+    if gradients is not None:
+        assert isinstance(family, Certifiable)
+        gap, gap_error = _gap(gradients)
+        gain, gain_error = _gain(gradients, family.displacement(came_from))
+    good = log_ratios[np.isfinite(log_ratios)]
+    num_failed = int(np.isnan(log_ratios).sum()) if model.can_fail else 0
+    return Certificate(
+        num_draws=len(log_ratios),
+        elbo=float(np.mean(good)) if len(good) else float("-inf"),
+        elbo_error=_standard_error(good),
+        gap=gap,
+        gap_error=gap_error,
+        gain=gain,
+        gain_error=gain_error,
+        share_bad=1 - (len(good) + num_failed) / len(log_ratios),
+        share_failed=num_failed / len(log_ratios),
+        log_ratios=log_ratios,
+        gradients=gradients,
+    )
+
+
+def _standard_error(values: Float[np.ndarray, " draw"]) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.std(values) / np.sqrt(max(len(values) - 1, 1))) if len(values) else float("inf")
+
+
+def improvement(
+    model: Model, old: Family, new: Family, key: Key[Array, ""], num_draws: int
+) -> tuple[float, float]:
+    """How much higher the ELBO of `new` is, and the standard error of that, with the same noise for both."""
+    batch_fn = _compiled_batch(model)
+    num_batches = -(-num_draws // BATCH)
+    differences = []
+    for i in range(num_batches):
+        ratios = [batch_fn(family, key, jnp.asarray(i, jnp.int32)).log_ratios for family in (old, new)]
+        with np.errstate(invalid="ignore"):
+            differences.append(np.asarray(ratios[1], float) - np.asarray(ratios[0], float))
+    each = np.concatenate(differences)
+    each = each[np.isfinite(each)]
+    if len(each) < 2:
+        return float("nan"), float("inf")
+    return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each)))
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled_batch(model: Model) -> Callable[[Family, Key[Array, ""], Int[Array, ""]], _Batch]:
+    @eqx.filter_jit
+    def batch(family: Family, key: Key[Array, ""], index: Int[Array, ""]) -> _Batch:
+        own_key = jax.random.fold_in(key, index)
+        if not isinstance(family, FromNoise):
+            draws = family.sample(own_key, (BATCH,))
+            return _Batch(model.values(draws, own_key) - family.log_prob(draws), None)
+        noise = _mirrored(key, index, family.noise_size, jnp.result_type(*jax.tree.leaves(family)))
+        draws = family.from_noise(noise)
+        if not model.has_gradient or not isinstance(family, Certifiable):
+            return _Batch(model.values(draws, own_key) - family.log_prob(draws), None)
+        values, slopes = model.values_and_gradients(draws, own_key)
+        log_ratios = values - family.log_prob(draws)
+        chosen = finite_rows(log_ratios, slopes)
+        slopes, noise = slopes[chosen], noise[chosen]
+        return _Batch(log_ratios, family.fisher_coordinates(family.natural_gradient(slopes, noise)))
+
+    return batch
+
+
+def _mirrored(key: Key[Array, ""], index: Int[Array, ""], size: int, dtype: jnp.dtype) -> Float[Array, "..."]:
+    """The next points of a Sobol sequence, unless there are too many dimensions, with their mirror images."""
+    if size <= MAX_CHEAP:
+        half = sobol_noise(key, index, BATCH // 2, size, dtype)
+    else:
+        half = jax.random.normal(jax.random.fold_in(key, index), (BATCH // 2, size), dtype)
+    return jnp.concatenate([half, -half])
+
+
+def _gain(
+    gradients: Float[np.ndarray, "block coordinate"], displacement: Float[np.ndarray, " coordinate"]
+) -> tuple[float, float]:
+    """What moving as far again would gain, to the first order, and its standard error."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        by_block = gradients @ displacement
+        gain, error = np.mean(by_block), np.std(by_block, ddof=1) / np.sqrt(len(by_block))
+    return (float(gain), float(error)) if np.isfinite(gain + error) else (float("inf"), float("inf"))
+
+
+def _gap(gradients: Float[np.ndarray, "block coordinate"]) -> tuple[float, float]:
+    """½ ‖g‖² from the products of different blocks, and its standard error by leaving one out at a time."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = 0.5 * gradients @ gradients.T
+        np.fill_diagonal(products, 0.0)
+        num = len(products)
+        total, by_block = products.sum(), products.sum(axis=1)
+        without_one = (total - 2 * by_block) / ((num - 1) * (num - 2))
+        error = np.sqrt((num - 1) / num * np.sum((without_one - without_one.mean()) ** 2))
+    if not np.isfinite(total + error):
+        return float("inf"), float("inf")
+    return float(total / (num * (num - 1))), float(error)

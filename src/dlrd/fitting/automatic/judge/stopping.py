@@ -1,0 +1,134 @@
+"""What follows from a certificate: stop, go on, or do something first. A pure function of what was seen."""
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+
+from dlrd.fitting.automatic.judge.certificate import BATCH, CONFIDENCE, MIN_DRAWS, Certificate
+from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Plan
+from dlrd.fitting.outcome import Outcome
+
+MAX_CERTIFICATE_SHARE = 0.5
+"""Draws of a certificate that is to make sure, as a share of the steps' gradients so far."""
+CERTAIN = 0.5
+"""The bound on the gap must be below this share of the tolerance: ½ ‖g‖² may be too low, seen by half."""
+PROMISING = 0.5
+"""A gap or gain below this share of what would be certain is worth more draws."""
+MIN_OUTSIDE = 4 * FIRST_GRADIENTS
+"""Gradients of the steps before draws without a density end a fit: at first it may still leave them."""
+FALL_ERRORS = 5.0
+"""Standard errors by which an ELBO must be below the best one to count as fallen."""
+NUM_AGREED = 2
+"""Comparisons in a row without an improvement that end a fit without a certificate."""
+CURVATURE_SHARE, MIN_CURVATURES, MAX_CURVATURES = 0.5, 4, 32
+"""Gradients for Hessians after each certificate, as a share of the steps' so far, and how many Hessians."""
+
+
+class Action(enum.Enum):
+    """What a fit can do about a certificate."""
+
+    STOP = "stop"
+    GO_ON = "go on"
+    LOOK_LONGER = "look longer"
+    COMPARE = "compare with the family before"
+    STRIDE = "stride"
+    ROLL_BACK = "roll back"
+    REFINE = "new curvature"
+
+
+class Decision(NamedTuple):
+    """What to do, and with what."""
+
+    action: Action
+    outcome: Outcome = Outcome.RUNNING  # of a stop
+    num: int = 0  # draws of a longer certificate, in all, or of a comparison; points of a new curvature
+
+
+class Evidence(NamedTuple):
+    """All that a decision depends on."""
+
+    certificate: Certificate
+    tolerance: float
+    step_gradients: int  # spent on steps
+    num_left: int  # gradients, of the budget
+    best_bound: float = -np.inf  # the highest that an ELBO was measured to be above
+    is_first: bool = False  # whether only the start came before
+    num_agreed: int = 0  # comparisons in a row that saw no improvement
+    can_roll_back: bool = True
+    refining_cost: int | None = (
+        None  # gradients of a Hessian, if the family carries one to be brought up to date
+    )
+    done: frozenset[Action] = frozenset()  # since the certificate
+
+
+def decide(evidence: Evidence, plan: Plan) -> Decision:
+    """The next action; again after each, with what that has changed, until the fit stops or goes on."""
+    seen, done = evidence.certificate, evidence.done
+    if _is_worth_more_draws(evidence):
+        return Decision(Action.LOOK_LONGER, num=2 * seen.num_draws)
+    if seen.is_outside and evidence.step_gradients >= MIN_OUTSIDE:
+        return Decision(Action.STOP, Outcome.DIVERGED)
+    if _has_fallen(evidence):
+        return (
+            Decision(Action.ROLL_BACK) if evidence.can_roll_back else Decision(Action.STOP, Outcome.DIVERGED)
+        )
+    if np.isnan(seen.gap):
+        return _without_gap(evidence)
+    if is_certain(seen, evidence.tolerance) and not seen.share_bad:
+        return Decision(Action.STOP, Outcome.CERTIFIED)
+    is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.tolerance
+    if is_far and plan.has_strides and Action.STRIDE not in done:
+        return Decision(Action.STRIDE)
+    num_points = _num_curvatures(evidence) if plan.is_updating else 0
+    if num_points >= MIN_CURVATURES and Action.REFINE not in done:
+        return Decision(Action.REFINE, num=num_points)
+    return Decision(Action.GO_ON)
+
+
+def is_certain(seen: Certificate, tolerance: float) -> bool:
+    """Whether both the gap and what another move would gain are surely small enough."""
+    return seen.gap_bound <= CERTAIN * tolerance and seen.gain_bound <= tolerance
+
+
+def _without_gap(evidence: Evidence) -> Decision:
+    """Where the gap cannot be told, twice as many steps that twice do not raise the ELBO are enough."""
+    seen = evidence.certificate
+    if Action.COMPARE in evidence.done:
+        has_agreed = evidence.num_agreed >= NUM_AGREED and not seen.share_bad
+        return Decision(Action.STOP, Outcome.AGREED) if has_agreed else Decision(Action.GO_ON)
+    # The same noise for both makes a quarter of the certificate's draws enough.
+    wanted = max(seen.num_draws // 4, MIN_DRAWS // 2)
+    num_draws = min(wanted, evidence.num_left // 2) // BATCH * BATCH
+    if evidence.is_first or num_draws <= 0:
+        return Decision(Action.GO_ON)
+    return Decision(Action.COMPARE, num=num_draws)
+
+
+def _is_worth_more_draws(evidence: Evidence) -> bool:
+    """Whether noise alone keeps the certificate from being sure."""
+    seen, tolerance = evidence.certificate, evidence.tolerance
+    max_draws = max(4 * MIN_DRAWS, MAX_CERTIFICATE_SHARE * evidence.step_gradients)
+    return (
+        seen.gap <= PROMISING * CERTAIN * tolerance
+        and seen.gain <= PROMISING * tolerance
+        and not is_certain(seen, tolerance)
+        and seen.num_draws < max_draws
+        and seen.num_draws <= evidence.num_left
+    )
+
+
+def _has_fallen(evidence: Evidence) -> bool:
+    """Whether the ELBO is far below the best that was seen."""
+    seen = evidence.certificate
+    num_parameters = len(seen.gradients[0]) if seen.gradients is not None else 0
+    far = max(FALL_ERRORS * seen.elbo_error, 1.0 + num_parameters**0.5)
+    return seen.elbo < evidence.best_bound - far
+
+
+def _num_curvatures(evidence: Evidence) -> int:
+    """Points at which the curvature can be afforded."""
+    if evidence.refining_cost is None:
+        return 0
+    affordable = min(CURVATURE_SHARE * evidence.step_gradients, evidence.num_left)
+    return min(MAX_CURVATURES, int(affordable / evidence.refining_cost))

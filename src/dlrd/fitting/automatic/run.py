@@ -1,0 +1,119 @@
+"""Steps and certificates in turn, until the fit is sure, or the budget ends."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+
+from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, MIN_DRAWS, improvement
+from dlrd.fitting.automatic.judge.stopping import Action, Evidence, decide
+from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task
+from dlrd.fitting.automatic.state import AutomaticState
+from dlrd.fitting.automatic.steps.refine import refine, refining_cost
+from dlrd.fitting.automatic.steps.rollback import can_roll_back, roll_back
+from dlrd.fitting.automatic.steps.stepping import (
+    Report,
+    certificate_key,
+    lengthen_certificate,
+    take_certificate,
+    take_steps,
+)
+from dlrd.fitting.automatic.steps.stride import take_stride
+from dlrd.fitting.outcome import Outcome
+
+CERTIFICATE_SHARE = 0.25
+"""Draws of a certificate, as a share of the steps' gradients so far, and of what is left of the budget."""
+
+
+def run_until_sure(task: Task, state: AutomaticState, report: Report) -> tuple[AutomaticState, Outcome]:
+    """Takes steps and certificates in turn until the outcome is known; tells `report` of each new state."""
+    while True:
+        if not state.is_judged:
+            state, outcome = judge(task, state)
+            report(state)
+            if outcome is not Outcome.RUNNING:
+                return state, outcome
+        goal = _next_goal(task, state)
+        if state.latest is not None and goal <= state.latest.step:
+            return state, Outcome.BUDGET
+        running = state.steps._replace(outcome=jnp.zeros_like(state.steps.outcome))
+        state = take_steps(task, replace(state, steps=running), goal, report)
+        outcome = Outcome(int(state.steps.outcome[0]))
+        if outcome is Outcome.INTERRUPTED:
+            return state, outcome
+        if outcome is Outcome.DIVERGED:
+            if not can_roll_back(state):
+                return state, outcome
+            state = roll_back(task, state)
+            continue
+        left = task.max_gradients - state.num_gradients
+        num_blocks = int(min(CERTIFICATE_SHARE * state.gradients["steps"], left)) // MIN_DRAWS
+        state = take_certificate(task, state, max(num_blocks, 1) * MIN_DRAWS)
+        report(state)
+
+
+def judge(task: Task, state: AutomaticState) -> tuple[AutomaticState, Outcome]:
+    """Does what follows from the latest certificate; `RUNNING` if the fit should go on."""
+    assert state.latest is not None
+    looked_at, done = state.latest.step, frozenset[Action]()
+    while True:
+        decision = decide(_evidence(task, state, done), task.plan)
+        if decision.action is Action.STOP:
+            return state, decision.outcome
+        if decision.action is Action.LOOK_LONGER:
+            state = lengthen_certificate(task, state, decision.num)
+        elif decision.action is Action.COMPARE:
+            state = _compare(task, state, decision.num)
+        elif decision.action is Action.STRIDE:
+            state = take_stride(task, state)
+        elif decision.action is Action.REFINE:
+            state = refine(task, state, decision.num)
+        else:
+            if decision.action is Action.ROLL_BACK:
+                state = roll_back(task, state)
+            return replace(state, judged_at=looked_at), Outcome.RUNNING
+        done |= {decision.action}
+
+
+def _evidence(task: Task, state: AutomaticState, done: frozenset[Action]) -> Evidence:
+    assert state.latest is not None
+    return Evidence(
+        certificate=state.latest.certificate,
+        tolerance=task.tolerance,
+        step_gradients=state.gradients["steps"],
+        num_left=task.max_gradients - state.num_gradients,
+        best_bound=float("-inf") if state.best is None else state.best.certificate.elbo_bound,
+        is_first=state.judged_at == 0,
+        num_agreed=state.num_agreed,
+        can_roll_back=can_roll_back(state),
+        refining_cost=refining_cost(task.method.model, state.origin),
+        done=done,
+    )
+
+
+def _compare(task: Task, state: AutomaticState, num_draws: int) -> AutomaticState:
+    """Whether the steps since the certificate before have raised the ELBO by more than the tolerance."""
+    assert state.latest is not None
+    gain, error = improvement(
+        task.method.model,
+        state.latest.came_from,
+        state.latest.family,
+        certificate_key(task, state, use=2),
+        num_draws,
+    )
+    has_agreed = gain + CONFIDENCE * error <= task.tolerance
+    state = state.spent("certificates", 2 * num_draws)
+    return replace(state, num_agreed=state.num_agreed + 1 if has_agreed else 0)
+
+
+def _next_goal(task: Task, state: AutomaticState) -> int:
+    """The step behind which the next certificate is due: each time twice as many, or what is affordable."""
+    num_draws = task.method.num_draws
+    looked_at = 0 if state.latest is None else state.latest.step
+    stop = max(FIRST_GRADIENTS // num_draws, 1)
+    while stop <= looked_at:
+        stop *= 2
+    # With a certificate behind the last step, for which what is left must not be too little.
+    left = task.max_gradients - state.num_gradients
+    share = min(CERTIFICATE_SHARE * state.gradients["steps"], CERTIFICATE_SHARE * left)
+    affordable = int(left - max(share, MIN_DRAWS)) // num_draws
+    return min(stop, state.step + affordable)

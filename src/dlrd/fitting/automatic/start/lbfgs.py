@@ -1,0 +1,127 @@
+"""L-BFGS: down to the next minimum of −log p, in coordinates in which it is round."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from dlrd.families.curvature import Curvature
+from dlrd.fitting.automatic.start.objective import Objective
+
+MEMORY = 20
+MAX_ITERATIONS = 200
+MAX_TRIALS = 30
+NUM_QUIET = 5
+"""Steps that together must gain little before a descent counts as at rest."""
+SUFFICIENT, STEEP = 1e-4, 0.9
+"""Of the slope at the start of a line: the decrease to reach, and what must not be left at its end."""
+
+_Vector = Float[np.ndarray, " dim"]
+
+
+class Descent(NamedTuple):
+    """Where a descent ended, and its way."""
+
+    point: _Vector
+    value: float  # −log p there
+    slope: _Vector  # its gradient, in the original coordinates
+    path: list[_Vector]  # all points, the first included
+    steps: list[_Vector]  # the newest, in whitened coordinates
+    is_at_rest: bool  # whether the rest of the way down is estimated to be below the tolerance
+
+
+class _Place(NamedTuple):
+    point: _Vector
+    value: float
+    slope: _Vector
+    whitened: _Vector  # the slope in whitened coordinates
+
+
+def descend(
+    objective: Objective,
+    start: _Vector,
+    curvature: Curvature | None,
+    tolerance: float,
+    is_known: Callable[[_Vector], bool] = lambda point: False,
+    max_iterations: int = MAX_ITERATIONS,
+) -> Descent:
+    """Minimises −log p from `start`.
+
+    Args:
+        objective: −log p.
+        start: where it must be finite.
+        curvature: whose inverse root whitens; None for the coordinates as they are.
+        tolerance: ends once Newton's estimate of what is left, in nats, is below. After steps along steep
+            directions that is too low for the others; therefore the gain of the latest steps together must be
+            below, too, or the estimate for a curvature of 1.
+        is_known: ends at a point for which it holds.
+        max_iterations: ends after so many.
+    """
+    value, slope = objective(start)
+    if not np.isfinite(value):
+        return Descent(start, value, slope, [start], [], is_at_rest=False)
+    here = _Place(start, value, slope, _whitened(curvature, slope))
+    path, steps, changes = [start], [], []
+    is_at_rest, values = False, [value]
+    with np.errstate(over="ignore", invalid="ignore"):  # a density without bound grows until it overflows
+        for _ in range(max_iterations):
+            direction = -_newton(here.whitened, steps, changes)
+            slope_along = float(here.whitened @ direction)
+            plain = 0.5 * float(here.whitened @ here.whitened)
+            gain = values[-1 - NUM_QUIET] - values[-1] if len(values) > NUM_QUIET else np.inf
+            is_at_rest = bool(steps) and max(-0.5 * slope_along, min(gain, plain)) < tolerance
+            if is_at_rest or is_known(here.point) or not slope_along < 0:
+                break
+            found = _search(objective, here, curvature, direction, slope_along)
+            if found is None:
+                break
+            there, length = found
+            step, change = length * direction, there.whitened - here.whitened
+            if step @ change > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
+                steps, changes = [*steps[1 - MEMORY :], step], [*changes[1 - MEMORY :], change]
+            path.append(there.point)
+            values.append(there.value)
+            here = there
+    return Descent(here.point, here.value, here.slope, path, steps, is_at_rest)
+
+
+def _newton(slope: _Vector, steps: list[_Vector], changes: list[_Vector]) -> _Vector:
+    """The inverse Hessian, as the latest steps show it, times the slope: the two loops of L-BFGS."""
+    if not steps:
+        return slope / max(1.0, float(np.linalg.norm(slope)))  # a first step of length 1 at the most
+    result, weights = slope.copy(), []
+    for step, change in zip(reversed(steps), reversed(changes), strict=True):
+        weights.append(step @ result / (step @ change))
+        result -= weights[-1] * change
+    result *= steps[-1] @ changes[-1] / (changes[-1] @ changes[-1])
+    for step, change, weight in zip(steps, changes, reversed(weights), strict=True):
+        result += step * (weight - change @ result / (step @ change))
+    return result
+
+
+def _search(
+    objective: Objective, here: _Place, curvature: Curvature | None, direction: _Vector, slope_along: float
+) -> tuple[_Place, float] | None:
+    """A point along the line that is lower, and no longer steep; None if there is no lower one."""
+    shortest, longest, length = 0.0, np.inf, 1.0
+    moved = direction if curvature is None else np.asarray(curvature.unwhiten(direction))
+    rounding = 10 * float(jnp.finfo(objective.dtype).eps) * abs(here.value)
+    best = None
+    for _ in range(MAX_TRIALS):
+        point = here.point + length * moved
+        value, slope = objective(point)
+        if value > here.value + SUFFICIENT * length * slope_along + rounding:
+            longest = length
+            length = 0.5 * (shortest + longest) if shortest else 0.25 * length
+            continue
+        best = _Place(point, value, slope, _whitened(curvature, slope)), length
+        if best[0].whitened @ direction >= STEEP * slope_along or longest < np.inf:
+            return best
+        shortest, length = length, 2 * length
+    return best
+
+
+def _whitened(curvature: Curvature | None, slope: _Vector) -> _Vector:
+    return slope if curvature is None else np.asarray(curvature.whiten(slope))

@@ -1,0 +1,150 @@
+"""The nearest mode of a posterior, and the curvature there."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from dlrd.families.curvature import Curvature, DenseCurvature, LowRankCurvature
+from dlrd.fitting.automatic.start.lbfgs import MAX_ITERATIONS, Descent, descend
+from dlrd.fitting.automatic.start.objective import Objective
+
+MAX_ROUNDS = 6
+NUM_PROBES = 16
+"""For the Hessian's diagonal in many dimensions, two gradients each."""
+TOLERANCE, TOLERANCE_PER_DIM = 1e-2, 1e-4
+"""How far from the mode, in nats, a search may end."""
+MIN_EIGENVALUE = 1e-6
+"""Of the Hessian scaled to a unit diagonal: below, a direction counts as that flat."""
+MIN_CURVATURE = 1e-12
+"""Along a coordinate: below, it counts as that flat."""
+FINE_DIAGONAL = 1e-4, 1e8
+"""Of the Hessian in the coordinates of its differences: beyond, their steps were too long or too short."""
+
+
+class Mode(NamedTuple):
+    """Where a search for a mode ended."""
+
+    point: Float[np.ndarray, " dim"]
+    log_density: float
+    curvature: Curvature  # of absolute eigenvalues where it is no maximum
+    is_found: bool  # whether it is a maximum, to the tolerance
+    path: list[Float[np.ndarray, " dim"]]  # of the first descent
+
+    def distance(self, point: Float[np.ndarray, " dim"]) -> float:
+        """From the mode, in the units of its curvature."""
+        rows = self.curvature.times((point - self.point)[None])
+        return float(np.linalg.norm(self.curvature.whiten(np.asarray(rows)[0])))
+
+
+def find_mode(
+    objective: Objective,
+    start: Float[np.ndarray, " dim"],
+    is_whole: bool,
+    curvature: Curvature | None = None,
+    is_known: Callable[[Float[np.ndarray, " dim"]], bool] = lambda point: False,
+    max_iterations: int = MAX_ITERATIONS,
+) -> Mode | None:
+    """Descends from `start`, whitens with the curvature found there, and again until both fit.
+
+    Args:
+        objective: −log p.
+        start: where to begin.
+        is_whole: whether to measure the whole Hessian, or its diagonal and the directions of the descent.
+        curvature: of the coordinates of the first descent, if something is known.
+        is_known: ends the search, with None, at a point for which it holds.
+        max_iterations: of the first descent; a search that is not at rest by then ends with None.
+    """
+    tolerance = max(TOLERANCE, TOLERANCE_PER_DIM * len(start))
+    measure = _dense if is_whole else _low_rank
+    descent = descend(objective, start, curvature, tolerance, is_known, max_iterations)
+    if is_known(descent.point) or (max_iterations < MAX_ITERATIONS and not descent.is_at_rest):
+        return None
+    path, number = descent.path, 1
+    while True:
+        measured, is_trusted = measure(objective, descent, curvature)
+        with np.errstate(over="ignore", invalid="ignore"):
+            left = 0.5 * float(np.sum(measured.whiten(descent.slope) ** 2))
+        is_found = is_trusted and left < tolerance
+        is_hopeless = not np.isfinite(descent.value) or (number > 1 and not descent.is_at_rest)
+        if is_found or is_hopeless or number == MAX_ROUNDS:
+            return Mode(descent.point, -descent.value, measured, is_found, path)
+        curvature, number = measured, number + 1
+        descent = descend(objective, descent.point, curvature, tolerance)
+
+
+def curvature_at(objective: Objective, point: Float[np.ndarray, " dim"]) -> DenseCurvature:
+    """The whole Hessian at any point, of absolute eigenvalues."""
+    dim = len(point)
+    hessian = objective.differences(point, np.eye(dim))
+    return dense_curvature(np.eye(dim), hessian)[0]
+
+
+def dense_curvature(
+    root: Float[np.ndarray, "dim dim"], hessian: Float[np.ndarray, "dim dim"]
+) -> tuple[DenseCurvature, bool]:
+    """The curvature from a Hessian in the coordinates of `root`, and whether that is positive definite."""
+    hessian = _finite(_symmetric(hessian))
+    scale = np.sqrt(np.maximum(np.abs(hessian.diagonal()), MIN_CURVATURE))
+    eigenvalues, vectors = np.linalg.eigh(hessian / np.outer(scale, scale))
+    clipped = np.maximum(np.abs(eigenvalues), MIN_EIGENVALUE)
+    half = root @ (vectors / np.sqrt(clipped) / scale[:, None])  # half halfᵀ is the inverse
+    inverse_root = np.linalg.qr(half.T)[1].T
+    inverse_root *= np.where(inverse_root.diagonal() < 0, -1.0, 1.0)
+    other_half = np.linalg.solve(root.T, scale[:, None] * vectors * np.sqrt(clipped))
+    curvature = DenseCurvature(other_half @ other_half.T, inverse_root)
+    return curvature, bool(eigenvalues.min() > 0)
+
+
+def mean_curvature(
+    objective: Objective, points: Float[np.ndarray, "point dim"], known: DenseCurvature, trust: float
+) -> DenseCurvature:
+    """The known curvature and the mean over the points, for which `trust` is the weight; as known if not
+    positive.
+
+    Where log p is not quadratic, its mean curvature over a family's draws is what the family's optimum
+    depends on, not that at a mode.
+    """
+    root = np.asarray(known.root, float)
+    measured = np.mean([objective.differences(point, root.T) @ root for point in points], axis=0)
+    if not np.isfinite(measured).all():
+        return known
+    curvature, is_positive = dense_curvature(root, (1 - trust) * np.eye(len(root)) + trust * measured)
+    return curvature if is_positive else known
+
+
+def _dense(objective: Objective, descent: Descent, known: Any) -> tuple[DenseCurvature, bool]:
+    root = np.eye(len(descent.point)) if known is None else known.root
+    hessian = objective.differences(descent.point, root.T) @ root
+    curvature, is_positive = dense_curvature(root, hessian)
+    smallest, largest = FINE_DIAGONAL
+    is_fine = bool(np.all((hessian.diagonal() > smallest) & (hessian.diagonal() < largest)))
+    return curvature, is_positive and is_fine
+
+
+def _low_rank(objective: Objective, descent: Descent, known: Any) -> tuple[LowRankCurvature, bool]:
+    dim = len(descent.point)
+    if known is None:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(NUM_PROBES, dim))
+        diagonal = np.abs(np.mean(signs * _finite(objective.differences(descent.point, signs)), axis=0))
+        scale = 1 / np.sqrt(np.maximum(diagonal, max(1e-8 * np.max(diagonal), MIN_CURVATURE)))
+        return LowRankCurvature(scale, np.zeros((dim, 0)), np.zeros(0)), False
+    if not descent.steps:
+        return known, descent.is_at_rest
+    newest = np.stack([np.asarray(known.unwhiten(step)) / known.scale for step in descent.steps], axis=1)
+    # Those of the descents before stay: where they are whitened, the newest steps do not show them again.
+    basis = np.linalg.qr(np.concatenate([newest, known.directions], axis=1)[:, :dim])[0]
+    images = _finite(objective.differences(descent.point, (known.scale[:, None] * basis).T)) * known.scale
+    eigenvalues, vectors = np.linalg.eigh(_symmetric(images @ basis))
+    stretches = 1 / np.sqrt(np.maximum(np.abs(eigenvalues), MIN_EIGENVALUE))
+    return LowRankCurvature(known.scale, basis @ vectors, stretches), bool(eigenvalues.min() > 0)
+
+
+def _symmetric(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    return 0.5 * (matrix + matrix.T)
+
+
+def _finite(matrix: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "m n"]:
+    """With large numbers in place of infinite ones and zeros in place of nan, as there are beside a wall."""
+    return np.nan_to_num(matrix, posinf=1e100, neginf=-1e100)

@@ -1,0 +1,101 @@
+"""What an automatic fit knows at any moment. It is replaced by the next, never written into."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from dlrd.families import Family, split
+from dlrd.fitting.automatic.judge.certificate import Certificate
+from dlrd.fitting.average import TailAverage
+from dlrd.fitting.average import value as tail_average
+from dlrd.fitting.history import Recorder
+from dlrd.fitting.step import Method, State, compiled_start
+
+
+class Measured(NamedTuple):
+    """A family and its certificate, which stay together: results are made of one such pair."""
+
+    family: Family  # in the form that fits work with
+    certificate: Certificate
+    came_from: Family  # where the steps to it began
+    step: int  # after which it was measured
+
+
+class Search(NamedTuple):
+    """What the search for a start has found."""
+
+    has_mode: bool = True  # whether it found one, or was not asked to
+    other_modes: tuple[float, ...] = ()  # how much lower their ELBO was
+
+
+NOT_SEARCHED = Search()
+
+
+@dataclass(frozen=True)
+class AutomaticState:
+    """All that changes in an automatic fit."""
+
+    steps: State  # of the compiled steps, with a leading axis of one run
+    rest: Family  # what is not trained of the family, as the curvature that it carries
+    recorder: Recorder
+    gradients: dict[str, int]  # spent, by phase
+    origin: Family  # where the steps since the latest certificate began
+    latest: Measured | None = None
+    best: Measured | None = None  # the one whose ELBO is above the highest bound
+    judged_at: int = 0  # the step of the latest certificate from which consequences were drawn
+    num_agreed: int = 0  # comparisons in a row that saw no improvement beyond the tolerance
+    num_rollbacks: int = 0
+    num_curvatures: int = 1  # Hessians behind the curvature that the family carries
+    search: Search = NOT_SEARCHED
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return int(self.steps.step[0])
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether consequences were drawn from the latest certificate."""
+        return self.latest is None or self.judged_at == self.latest.step
+
+    @property
+    def num_gradients(self) -> int:
+        """Spent in all."""
+        return sum(self.gradients.values())
+
+    @property
+    def rate(self) -> float:
+        """That the rule began with."""
+        assert self.steps.learning_rate is not None
+        return float(self.steps.learning_rate[0])
+
+    @property
+    def family(self) -> Family:
+        """The family at the average over the tail."""
+        return eqx.combine(_averaged(self.steps.average, self.steps.trainable), self.rest)
+
+    def spent(self, phase: str, num_gradients: int) -> "AutomaticState":
+        """With more gradients counted."""
+        return replace(self, gradients=self.gradients | {phase: self.gradients[phase] + num_gradients})
+
+    def restarted(self, method: Method, family: Family, key: Key[Array, ""], rate: float) -> "AutomaticState":
+        """With fresh moments, averages and windows, from what is trained of `family`."""
+        steps = fresh_steps(method, eqx.combine(split(family)[0], self.rest), key, rate)
+        return replace(self, steps=steps._replace(step=self.steps.step))
+
+
+@eqx.filter_jit
+def _averaged(average: TailAverage | None, trainable: Any) -> Any:
+    """The average over the tail, where one is kept, of the one run."""
+    if average is not None:
+        trainable = jax.vmap(tail_average)(average, trainable)
+    return jax.tree.map(lambda leaf: leaf[0], trainable)
+
+
+def fresh_steps(method: Method, family: Family, key: Key[Array, ""], rate: float) -> State:
+    """The state before the first step, with the leading axis of one run."""
+    return compiled_start(method)(family, jnp.expand_dims(key, 0), jnp.full(1, rate, float))

@@ -1,0 +1,1 @@
+"""Stepping: steps with the rule, and what moves a fit beside them."""

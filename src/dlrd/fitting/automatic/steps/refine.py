@@ -1,0 +1,38 @@
+"""The curvature that a family carries, brought up to date."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dlrd.families import Family, Refinable, split
+from dlrd.fitting.automatic.plan import Task
+from dlrd.fitting.automatic.start.mode import mean_curvature
+from dlrd.fitting.automatic.start.objective import Objective, host_noise
+from dlrd.fitting.automatic.state import AutomaticState
+from dlrd.fitting.automatic.steps.stepping import certificate_key
+from dlrd.models import Model
+
+
+def refining_cost(model: Model, family: Family) -> int | None:
+    """The gradients of a whole Hessian, by which it is refined; None where it is not."""
+    is_known = model.is_exact and model.has_gradient
+    if not is_known or not isinstance(family, Refinable) or not family.curvature.is_whole:
+        return None
+    return 2 * model.dim
+
+
+def refine(task: Task, state: AutomaticState, num_points: int) -> AutomaticState:
+    """Weighs in the mean curvature at draws of the family."""
+    family = state.family
+    assert isinstance(family, Refinable)
+    dtype = jnp.result_type(*jax.tree.leaves(split(state.family)[0]))
+    objective = Objective(task.method.model, dtype)
+    half = host_noise(certificate_key(task, state, use=1), (num_points // 2, task.method.model.dim))
+    mean, std = np.asarray(family.mean, float), np.asarray(family.std, float)
+    points = mean + std * np.concatenate([half, -half])
+    trust = max(0.5, len(points) / (state.num_curvatures + len(points)))
+    refined = family.with_curvature(mean_curvature(objective, points, family.curvature, trust))
+    state = state.spent("curvature", objective.num_gradients)
+    return replace(state, rest=split(refined)[1], num_curvatures=state.num_curvatures + len(points))

@@ -1,0 +1,68 @@
+"""What a model is: a log density of vectors, what it can do, and what its coordinates mean to the user."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Array, Float, Key
+
+LogDensity = Callable[[Array], Float[Array, ""]]
+"""The unnormalised log density of one draw, written with jax."""
+
+
+@runtime_checkable
+class Model(Protocol):
+    """An unnormalised log posterior, evaluated for a batch of draws at once.
+
+    Everything that evaluates a log density goes through `values` and `values_and_gradients`, and asks what
+    the model can do, never what kind it is. Both can be traced by jax; a model outside jax calls back. A
+    model is hashable, and equal to those that share its compiled programs.
+    """
+
+    @property
+    def dim(self) -> int:
+        """The numbers of a draw."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the coordinates of a draw."""
+        ...
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether there are gradients; else only values."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the values are those of all data; else of a random part of it that the key chooses."""
+        ...
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether draws may fail one by one, which says nothing about the density there: these are nan."""
+        ...
+
+    def values(self, draws: Float[Array, "draw dim"], key: Key[Array, ""] | None) -> Float[Array, " draw"]:
+        """The log density at each draw; where there are gradients, differentiable by jax.
+
+        Args:
+            draws: one a row.
+            key: of the part of the data, None if the model is exact. It may have made the draws, too: what is
+                chosen should come from it with a number of the model's own folded in.
+        """
+        ...
+
+    def values_and_gradients(
+        self, draws: Float[Array, "draw dim"], key: Key[Array, ""] | None
+    ) -> tuple[Float[Array, " draw"], Float[Array, "draw dim"]]:
+        """The log density and its gradient at each draw."""
+        ...
+
+    def constrained(self, draws: Float[Array, "draw dim"]) -> Any:
+        """The user's own variables: a dict of arrays, one draw a row each, or the draws themselves."""
+        ...
+
+    def unconstrained(self, variables: Any) -> Float[Array, "draw dim"]:
+        """The draws that give these variables."""
+        ...

@@ -1,0 +1,195 @@
+"""What follows from a certificate: every branch of the decision."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate
+from dlrd.fitting.automatic.judge.stopping import MIN_OUTSIDE, Action, Decision, Evidence, decide
+from dlrd.fitting.automatic.plan import Plan
+from dlrd.fitting.outcome import Outcome
+
+TOLERANCE = 0.01
+SURE: dict[str, Any] = {"gap": 0.001, "gap_error": 0.0005, "gain": 0.0, "gain_error": 0.001}
+"""A bound of 0.002 on the gap, below half the tolerance."""
+NOISY = SURE | {"gap_error": 0.004}
+OUTSIDE = SURE | {"share_bad": 0.1}
+FAR: dict[str, Any] = {"gain": 0.5, "gain_error": 0.1}
+FALLEN: dict[str, Any] = {"elbo": -14.03}
+"""By more than 1 + √9, of nine parameters, and by more than five standard errors."""
+NOT_KNOWN: dict[str, Any] = dict.fromkeys(SURE, np.nan)
+
+
+def evidence(seen: dict[str, Any], **changed: Any) -> Evidence:
+    """Of a fit in its middle, with plenty of budget."""
+    certificate = Certificate(
+        **{
+            "num_draws": 1024,
+            "elbo": -10.0,
+            "elbo_error": 0.01,
+            "gap": 1.0,
+            "gap_error": 0.01,
+            "gain": 0.0,
+            "gain_error": 0.001,
+            "share_bad": 0.0,
+            "share_failed": 0.0,
+            "log_ratios": np.zeros(0),
+            "gradients": np.zeros((8, 9)),
+        }
+        | seen
+    )
+    return Evidence(
+        **{
+            "certificate": certificate,
+            "tolerance": TOLERANCE,
+            "step_gradients": 4096,
+            "num_left": 50_000,
+            "best_bound": -10.02,
+        }
+        | changed
+    )
+
+
+def decided(seen: dict[str, Any], plan: Plan | None = None, **changed: Any) -> Decision:
+    return decide(evidence(seen, **changed), plan or Plan())
+
+
+def test_a_gap_still_to_be_closed_goes_on() -> None:
+    assert decided({}) == Decision(Action.GO_ON)
+
+
+def test_a_sure_certificate_stops() -> None:
+    assert decided(SURE) == Decision(Action.STOP, Outcome.CERTIFIED)
+    # Just below half the tolerance, and just above, with draws enough for nothing more to be learned.
+    edge = {"gap": 0.0, "gap_error": 0.0025, "num_draws": 4096}
+    assert decided(SURE | edge).action is Action.STOP
+    assert decided(SURE | edge | {"gap_error": 0.0026}).action is Action.GO_ON
+
+
+def test_what_another_move_would_gain_must_be_small_too() -> None:
+    assert decided(SURE | {"gain": 0.009, "num_draws": 4096}).action is Action.GO_ON
+
+
+@pytest.mark.parametrize("seen", [SURE, NOT_KNOWN])
+def test_draws_without_a_density_are_no_answer(seen: dict[str, Any]) -> None:
+    few_bad = {"share_bad": 0.0005}
+    done = frozenset({Action.COMPARE})
+    assert decided(seen | few_bad, num_agreed=2, done=done).action is Action.GO_ON
+
+
+def test_failed_draws_say_nothing() -> None:
+    assert decided(SURE | {"share_failed": 0.2}) == Decision(Action.STOP, Outcome.CERTIFIED)
+
+
+def test_looks_longer_where_noise_alone_keeps_it_from_being_sure() -> None:
+    assert decided(NOISY) == Decision(Action.LOOK_LONGER, num=2048)
+
+
+def test_looks_longer_also_again() -> None:
+    again = decided(NOISY | {"num_draws": 2000}, done=frozenset({Action.LOOK_LONGER}))
+    assert again == Decision(Action.LOOK_LONGER, num=4000)
+
+
+@pytest.mark.parametrize(
+    ("seen", "changed"),
+    [
+        ({"gap": 0.0026}, {}),
+        ({"gain": 0.0051}, {}),
+        ({"num_draws": 2048}, {}),
+        ({}, {"num_left": 1023}),
+    ],
+    ids=["the gap is large", "the gain is large", "half the steps' gradients", "the budget"],
+)
+def test_looks_longer_not_where_that_would_not_help(seen: dict[str, Any], changed: dict[str, Any]) -> None:
+    assert decided(NOISY | seen, **changed).action is not Action.LOOK_LONGER
+
+
+def test_outside_ends_the_fit() -> None:
+    assert decided(OUTSIDE, step_gradients=MIN_OUTSIDE) == Decision(Action.STOP, Outcome.DIVERGED)
+
+
+def test_outside_but_not_at_first() -> None:
+    assert decided(OUTSIDE, step_gradients=MIN_OUTSIDE - 1).action is not Action.STOP
+
+
+def test_rolls_back_where_the_elbo_has_fallen() -> None:
+    assert decided(FALLEN) == Decision(Action.ROLL_BACK)
+
+
+def test_rolls_back_not_where_it_has_fallen_less() -> None:
+    assert decided({"elbo": -14.01}).action is Action.GO_ON
+    assert decided(FALLEN | {"elbo_error": 0.81}).action is Action.GO_ON
+    assert decided(FALLEN, best_bound=-np.inf).action is Action.GO_ON
+
+
+def test_rolls_back_ends_where_there_is_nothing_to_go_back_to() -> None:
+    assert decided(FALLEN, can_roll_back=False) == Decision(Action.STOP, Outcome.DIVERGED)
+
+
+def test_rolls_back_without_a_gradient_a_nat_is_enough() -> None:
+    seen = NOT_KNOWN | {"gradients": None, "elbo": -11.03}
+    assert decided(seen).action is Action.ROLL_BACK
+
+
+def test_strides_where_moving_on_surely_gains() -> None:
+    assert decided(FAR) == Decision(Action.STRIDE)
+    assert decided({"gain": 0.02, "gain_error": 0.0051}).action is Action.GO_ON
+
+
+def test_strides_once() -> None:
+    assert decided(FAR, done=frozenset({Action.STRIDE})).action is Action.GO_ON
+
+
+def test_strides_not_if_switched_off() -> None:
+    assert decided(FAR, Plan(has_strides=False)).action is Action.GO_ON
+
+
+def test_refines_with_half_the_gradients_of_the_steps() -> None:
+    assert decided({}, refining_cost=100) == Decision(Action.REFINE, num=20)
+    assert decided({}, refining_cost=1).num == 32  # at the most
+
+
+def test_refines_within_the_budget() -> None:
+    assert decided({}, refining_cost=100, num_left=700).num == 7
+
+
+def test_refines_not_for_fewer_than_four() -> None:
+    assert decided({}, refining_cost=512).num == 4
+    assert decided({}, refining_cost=513).action is Action.GO_ON
+
+
+def test_refines_once_and_behind_a_stride() -> None:
+    assert decided(FAR, refining_cost=100).action is Action.STRIDE
+    assert decided(FAR, refining_cost=100, done=frozenset({Action.STRIDE})).action is Action.REFINE
+    both = frozenset({Action.STRIDE, Action.REFINE})
+    assert decided(FAR, refining_cost=100, done=both).action is Action.GO_ON
+
+
+def test_refines_not_if_switched_off() -> None:
+    assert decided({}, Plan(is_updating=False), refining_cost=100).action is Action.GO_ON
+
+
+def test_without_a_gap_compares_with_the_family_before() -> None:
+    assert decided(NOT_KNOWN) == Decision(Action.COMPARE, num=256)  # a quarter of the draws
+    assert decided(NOT_KNOWN | {"num_draws": 256}).num == MIN_DRAWS // 2
+
+
+def test_without_a_gap_within_the_budget() -> None:
+    assert decided(NOT_KNOWN, num_left=135) == Decision(Action.COMPARE, num=64)
+    assert decided(NOT_KNOWN, num_left=63) == Decision(Action.GO_ON)
+
+
+def test_without_a_gap_there_is_nothing_before_the_first() -> None:
+    assert decided(NOT_KNOWN, is_first=True) == Decision(Action.GO_ON)
+
+
+def test_without_a_gap_two_in_a_row_agree() -> None:
+    done = frozenset({Action.COMPARE})
+    assert decided(NOT_KNOWN, done=done, num_agreed=1) == Decision(Action.GO_ON)
+    assert decided(NOT_KNOWN, done=done, num_agreed=2) == Decision(Action.STOP, Outcome.AGREED)
+
+
+def test_a_decision_depends_on_nothing_else() -> None:
+    for seen in (SURE, NOT_KNOWN, FAR, FALLEN):
+        assert decided(seen) == decided(seen)

@@ -1,0 +1,96 @@
+"""The model as the search for a start sees it: values and slopes of −log p, each one counted."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dlrd.fitting.automatic.start import objective as objective_module
+from dlrd.fitting.automatic.start.objective import Objective, host_noise
+from dlrd.models import FunctionModel
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+HESSIAN = np.array([[2.0, 0.5], [0.5, 3.0]])
+POINTS = np.array([[1.0, -2.0], [0.5, 0.0], [4.0, 3.0]])
+
+
+def quadratic(z: jax.Array) -> jax.Array:
+    return -0.5 * z @ jnp.asarray(HESSIAN, z.dtype) @ z
+
+
+def cubic(z: jax.Array) -> jax.Array:
+    return -jnp.sum(z**3)
+
+
+def walled(z: jax.Array) -> jax.Array:
+    return jnp.where(z[0] > 0, -jnp.sum(z**2), -jnp.inf)
+
+
+def rooted(z: jax.Array) -> jax.Array:
+    return -jnp.sqrt(jnp.abs(z[0]))
+
+
+def as_objective(log_density, dtype: str = "float64") -> Objective:
+    return Objective(FunctionModel(log_density, (2,)), jnp.dtype(dtype))
+
+
+def test_value_and_slope_are_those_of_minus_the_log_density():
+    value, slope = as_objective(quadratic)(POINTS[0])
+    assert isinstance(value, float)
+    np.testing.assert_allclose(value, 0.5 * POINTS[0] @ HESSIAN @ POINTS[0])
+    np.testing.assert_allclose(slope, HESSIAN @ POINTS[0])
+    assert slope.dtype == np.float64
+
+
+def test_model_is_evaluated_in_its_own_precision():
+    """A shift of 1e-10 is lost in single precision; what comes back is double all the same."""
+    shifted = POINTS[0] * (1 + 1e-10)
+    single = as_objective(quadratic, "float32")
+    assert single(shifted)[0] == single(POINTS[0])[0]
+    assert as_objective(quadratic)(shifted)[0] != as_objective(quadratic)(POINTS[0])[0]
+    assert single(shifted)[1].dtype == np.float64
+
+
+@pytest.mark.parametrize("log_density", [walled, rooted], ids=["value", "slope"])
+def test_infinite_where_either_is_not_finite(log_density):
+    """Behind a wall, and at a root's infinite slope."""
+    assert as_objective(log_density)(np.zeros(2))[0] == np.inf
+
+
+def test_slopes_at_many_points():
+    np.testing.assert_allclose(as_objective(quadratic).slopes(POINTS), POINTS @ HESSIAN)
+
+
+def test_slopes_at_more_points_than_are_evaluated_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(objective_module, "MAX_NUMBERS", 4)  # two points
+    np.testing.assert_allclose(as_objective(quadratic).slopes(POINTS), POINTS @ HESSIAN)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_differences_are_the_hessian_times_the_directions(dtype: str):
+    directions = np.array([[1.0, 0.0], [1.0, -1.0]])
+    found = as_objective(cubic, dtype).differences(POINTS[2], directions)
+    # Those of a cubic are exact but for rounding: of slopes of size 50 and of the points, over the step.
+    eps = float(jnp.finfo(dtype).eps)
+    error = 100 * eps / (10 * eps) ** (1 / 3)
+    np.testing.assert_allclose(found, directions * 6 * POINTS[2], atol=error)
+
+
+def test_every_gradient_is_counted():
+    objective = as_objective(quadratic)
+    objective(POINTS[0])
+    assert objective.num_gradients == 1
+    objective.slopes(POINTS)
+    assert objective.num_gradients == 1 + 3
+    objective.differences(POINTS[0], np.eye(2))
+    assert objective.num_gradients == 1 + 3 + 2 * 2
+
+
+def test_noise_of_the_host_depends_on_the_key_alone():
+    first, again = (host_noise(jax.random.key(1), (500, 2)) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert np.all(first != host_noise(jax.random.key(2), (500, 2)))
+    # Five standard errors of 1000 standard normals.
+    assert abs(first.mean()) < 5 / np.sqrt(1000)
+    assert abs(first.std() - 1) < 5 / np.sqrt(2000)

@@ -1,0 +1,188 @@
+"""Checkpoints and Ctrl-C in an automatic fit: it goes on as if nothing had been."""
+
+import os
+import pathlib
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dlrd
+from dlrd.fitting import loop
+from dlrd.fitting.automatic import run
+from dlrd.fitting.automatic.start import candidates
+from dlrd.fitting.automatic.steps import refine, stepping
+
+AssertSame = Callable[[dlrd.Fit, dlrd.Fit], None]
+KilledAndWhole = Callable[[pathlib.Path], tuple[dlrd.Fit, dlrd.Fit]]
+
+RUN = pathlib.Path(__file__).with_name("checkpointed_automatic_run.py")
+
+
+def log_gammas(z: jax.Array) -> jax.Array:
+    """Skewed, and correlated by what is quadratic."""
+    return jnp.sum(z - jnp.exp(z)) - 0.5 * jnp.sum(z) ** 2
+
+
+def fit(folder: pathlib.Path | None, **changed: Any) -> dlrd.Fit:
+    arguments: dict[str, Any] = {
+        "log_density": log_gammas,
+        "family": dlrd.MeanFieldNormal.standard(3),
+        "key": 0,
+        "tolerance": 2e-4,
+        "checkpoint": folder,
+        "progress": False,
+    }
+    return dlrd.fit(**(arguments | changed))
+
+
+@pytest.fixture(scope="module")
+def whole() -> dlrd.Fit:
+    found = fit(None)
+    assert found.outcome is dlrd.Outcome.CERTIFIED
+    assert found.verdict is not None
+    assert found.verdict.gradients["curvature"] > 0
+    return found
+
+
+@pytest.fixture
+def usual_handler() -> Iterator[None]:
+    """What a program in the foreground has; in the background, shells have SIGINT ignored."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+def press_at_call(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, number: int) -> list[int]:
+    """Ctrl-C at the `number`-th call of a function, before it does anything; gives a list of the calls."""
+    original, calls = getattr(module, name), []
+
+    def pressed(*args: Any, **kwargs: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == number:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, pressed)
+    return calls
+
+
+def test_finished_fit_is_returned_at_once(
+    whole: dlrd.Fit, tmp_path: pathlib.Path, assert_same_fit: AssertSame
+) -> None:
+    assert_same_fit(fit(tmp_path), whole)
+    assert_same_fit(fit(tmp_path), whole)
+    # A larger tolerance has been reached too.
+    assert fit(tmp_path, tolerance=1e-2).num_steps == whole.num_steps
+
+
+def test_smaller_tolerance_goes_on(whole: dlrd.Fit, tmp_path: pathlib.Path) -> None:
+    first = fit(tmp_path, tolerance=0.1)
+    assert first.outcome is dlrd.Outcome.CERTIFIED
+    assert first.num_steps < whole.num_steps
+    second = fit(tmp_path)
+    assert second.outcome is dlrd.Outcome.CERTIFIED
+    assert second.num_steps == whole.num_steps
+    assert second.verdict is not None
+    assert second.verdict.gap < 2e-4
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_interrupted_at_a_certificate_and_resumed(
+    whole: dlrd.Fit,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual_handler: None,
+    assert_same_fit: AssertSame,
+    number: int,
+) -> None:
+    with monkeypatch.context() as patched:
+        calls = press_at_call(patched, stepping, "certify", number)
+        interrupted = fit(tmp_path)
+    assert len(calls) == number
+    assert interrupted.outcome is dlrd.Outcome.INTERRUPTED
+    assert jnp.isfinite(interrupted.family.mean).all()
+    assert "Interrupted" in str(interrupted.summary())
+    assert_same_fit(fit(tmp_path), whole)
+
+
+def test_interrupted_at_the_curvature_and_resumed(
+    whole: dlrd.Fit,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual_handler: None,
+    assert_same_fit: AssertSame,
+) -> None:
+    with monkeypatch.context() as patched:
+        press_at_call(patched, refine, "mean_curvature", 1)
+        assert fit(tmp_path).outcome is dlrd.Outcome.INTERRUPTED
+    assert_same_fit(fit(tmp_path), whole)
+
+
+def test_interrupted_while_looking_for_a_start(
+    whole: dlrd.Fit,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual_handler: None,
+    assert_same_fit: AssertSame,
+) -> None:
+    with monkeypatch.context() as patched:
+        press_at_call(patched, candidates, "find_mode", 2)
+        interrupted = fit(tmp_path)
+    assert interrupted.outcome is dlrd.Outcome.INTERRUPTED
+    assert interrupted.num_steps == 0
+    np.testing.assert_array_equal(interrupted.family.mean, 0)
+    assert "Interrupted" in str(interrupted.summary())
+    assert_same_fit(fit(tmp_path), whole)
+
+
+@pytest.mark.parametrize("after", [1, 100])
+def test_interrupted_in_the_steps_and_resumed(
+    whole: dlrd.Fit,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual_handler: None,
+    assert_same_fit: AssertSame,
+    after: int,
+) -> None:
+    """Of the first 32, which try out a start, or later."""
+    monkeypatch.setattr(loop, "CHUNK_SECONDS", 1e-9)  # one step each
+    with monkeypatch.context() as patched:
+        press_at_call(patched, loop, "Rows", after)
+        interrupted = fit(tmp_path)
+    assert interrupted.outcome is dlrd.Outcome.INTERRUPTED
+    assert interrupted.num_steps <= after
+    assert_same_fit(fit(tmp_path), whole)
+
+
+@pytest.mark.slow
+def test_interrupted_comparison_and_resumed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, usual_handler: None, assert_same_fit: AssertSame
+) -> None:
+    """Of a family without a certificate."""
+    arguments = {"family": dlrd.LowRankNormal.standard(3, 1), "tolerance": 1e-2, "max_gradients": 20_000}
+    uninterrupted = fit(None, **arguments)
+    with monkeypatch.context() as patched:
+        press_at_call(patched, run, "improvement", 1)
+        assert fit(tmp_path, **arguments).outcome is dlrd.Outcome.INTERRUPTED
+    assert_same_fit(fit(tmp_path, **arguments), uninterrupted)
+
+
+def test_checkpoint_of_another_fit_is_refused(tmp_path: pathlib.Path) -> None:
+    fit(tmp_path, max_gradients=600)
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        fit(tmp_path, key=1)
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        fit(tmp_path, num_draws=4)
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        fit(tmp_path, log_density=lambda z: log_gammas(z) - jnp.sum(z**2))
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(killed_and_whole: KilledAndWhole, assert_same_fit: AssertSame) -> None:
+    """A real process, killed with SIGKILL again and again, ends like one that was left alone."""
+    assert_same_fit(*killed_and_whole(RUN))
