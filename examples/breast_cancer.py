@@ -1,7 +1,6 @@
 """Bayesian logistic regression on scikit-learn's breast cancer data, with nothing to tune."""
 
 import argparse
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,10 @@ def log_density(coefficients: jax.Array) -> jax.Array:
     return jnp.sum(log_prior) + jnp.sum(log_likelihood)
 
 
-fit = dlrd.fit(log_density, dlrd.FullRankNormal.standard(len(names)), key=0, max_gradients=max_gradients)
+model = dlrd.models.function(log_density, len(names), names)
+fit = dlrd.fit(model, max_gradients=max_gradients)
 
-summary = dataclasses.replace(fit.summary(), names=names)
+summary = fit.summary()
 print(summary)
 accuracy = jnp.mean((features @ summary.mean > 0) == is_benign)
 print(f"The posterior mean classifies {accuracy:.1%} of the {len(features)} training cases correctly.")
