@@ -87,7 +87,7 @@ class Fit:
         """
         verdict = [] if self.verdict is None else self.verdict.sentences
         sentence = "\n".join([self.outcome.sentence, *verdict])
-        has_variables = isinstance(self.sample(0, 1), dict)
+        has_variables = isinstance(jax.eval_shape(lambda: self.sample(0, 1)), dict)
         if isinstance(self.family, Quantiled) and not has_variables:
             return summarize(self.family, self.names, sentence)
         return summarize_draws(self.sample(0, _SUMMARY_DRAWS), self.names, sentence)

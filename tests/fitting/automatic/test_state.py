@@ -26,7 +26,7 @@ ELSEWHERE = dlrd.MeanFieldNormal([3.0, -2.0], [0.5, 0.25])
 def test_fields_cannot_be_written(task: MakeTask, state: MakeState) -> None:
     before = state(task())
     with pytest.raises(dataclasses.FrozenInstanceError):
-        before.judged_at = 3  # pyright: ignore[reportAttributeAccessIssue]
+        before.judged_at = 3  # pyright: ignore[reportAttributeAccessIssue] - refused
 
 
 def test_gradients_are_counted_by_phase(task: MakeTask, state: MakeState) -> None:
