@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import dlrd
-from dlrd.bench import scaling
-from dlrd.bench.posteriors import accuracy
+from dlrd.bench import nuts, scaling
+from dlrd.bench.posteriors import accuracy, larger_cases
 from dlrd.bench.posteriors.cases import Settings
 from dlrd.cli import app
 from dlrd.paper import reproduce
@@ -31,9 +31,10 @@ def handed_on(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         calls.append(arguments)
         return CLAIMS
 
-    for module, name in [(reproduce, "reproduce"), (accuracy, "run"), (scaling, "run")]:
+    for module, name in [(reproduce, "reproduce"), (accuracy, "run"), (scaling, "run"), (nuts, "run")]:
         monkeypatch.setattr(module, name, record)
-    monkeypatch.setattr(Settings, "check", lambda self: None)
+    monkeypatch.setattr(larger_cases, "check", lambda settings: None)
+    monkeypatch.setattr(nuts, "read", lambda folder, names: [folder, *names])
     return calls
 
 
@@ -41,7 +42,7 @@ def test_version_and_help() -> None:
     assert invoke("--version").stdout == f"dlrd {dlrd.__version__}\n"
     for arguments, expected in [
         (["--help"], ["reproduce", "bench"]),
-        (["bench", "--help"], ["steps", "posteriors", "ablation", "scaling", "peers", "budgets"]),
+        (["bench", "--help"], ["steps", "posteriors", "ablation", "scaling", "peers", "budgets", "nuts"]),
         (["reproduce", "--help"], ["--scale", "--out", "--seeds"]),
     ]:
         printed = invoke(*arguments).stdout
@@ -73,9 +74,13 @@ def test_parts_of_the_benchmark_hand_their_settings_on(handed_on: list[tuple[Any
     several = ["--posteriordb", "y", "--seeds", "2", "--problem", "a", "--problem", "b"]
     assert invoke("bench", "posteriors", *options, *several).exit_code == 0
     assert invoke("bench", "scaling", *options, "--max-dim", "20", "--max-rows", "3000").exit_code == 0
+    assert invoke("bench", "posteriors", "--posteriordb", "y").exit_code == 0
+    assert invoke("bench", "nuts", "--out", "x", *several).exit_code == 0
     assert handed_on == [
         (Settings(Path("y"), Path("x"), 2, 7, 0.5, ["a", "b"]),),
         (Path("x"), 0.5, 7, 20, 3000),
+        (Settings(Path("y"), Path("benchmark"), 3, 100_000, None, []),),
+        ([Path("y"), "a", "b"], Path("x"), 2),
     ]
 
 

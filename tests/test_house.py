@@ -21,6 +21,7 @@ CONCRETE = {
     "LowRankNormal",
     "MeanFieldNormal",
     "Mixture",
+    "SparseNormal",
 }
 """Families and models as classes; fits ask for capabilities instead."""
 MAX_LINES, MAX_PARAMETERS = 300, 8

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dlrd import models
     from dlrd.divergence import jeffreys, kl
-    from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture
+    from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture, SparseNormal
     from dlrd.fitting import Fit, Outcome, fit, fit_many, load
     from dlrd.gradients import natural_gradient, reparameterized, score_function, sticking_the_landing
     from dlrd.rates import dynamic_decay, power_decay, sasa, sasa_plus, stepwise_decay
@@ -23,6 +23,7 @@ __all__ = [
     "MeanFieldNormal",
     "Mixture",
     "Outcome",
+    "SparseNormal",
     "dynamic_decay",
     "fit",
     "fit_many",
@@ -42,7 +43,7 @@ __all__ = [
 
 _ROOMS = {
     "divergence": ["jeffreys", "kl"],
-    "families": ["FullRankNormal", "LowRankNormal", "MeanFieldNormal", "Mixture"],
+    "families": ["FullRankNormal", "LowRankNormal", "MeanFieldNormal", "Mixture", "SparseNormal"],
     "fitting": ["Fit", "Outcome", "fit", "fit_many", "load"],
     "gradients": ["natural_gradient", "reparameterized", "score_function", "sticking_the_landing"],
     "rates": ["dynamic_decay", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],

@@ -85,7 +85,10 @@ Out = Annotated[
     Path, typer.Option(help="Results and a figure go to a folder in this one, named as the part.")
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Fits of each problem and family.")]
-Tolerance = Annotated[float, typer.Option(help="Of each fit, in nats.")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(help="Of each fit, in nats; 0.01 if not given, for the larger posteriors what suits them."),
+]
 Budget = Annotated[int, typer.Option(min=1, help="Gradients of each fit at the most.")]
 Problems = Annotated[
     list[str] | None, typer.Option("--problem", help="Only this one, as arK-arK; may be given several times.")
@@ -110,18 +113,20 @@ def _settings(
     seeds: int,
     max_gradients: int,
     problems: list[str] | None,
-    tolerance: float = 1e-2,
+    tolerance: float | None = None,
 ) -> "Settings":
-    """What all parts with posteriors are told, checked before they start."""
+    """What all parts with small posteriors are told."""
+    from dlrd.bench.posteriors.cases import Settings
+
+    return Settings(_given(posteriordb), out, seeds, max_gradients, tolerance, problems or [])
+
+
+def _given(posteriordb: Path | None) -> Path:
     if posteriordb is None:
         raise typer.BadParameter(
             "the folder of the posteriors must be given by --posteriordb or the environment variable PDB_PATH"
         )
-    from dlrd.bench.posteriors.cases import Settings
-
-    settings = Settings(posteriordb, out, seeds, max_gradients, tolerance, problems or [])
-    settings.check()
-    return settings
+    return posteriordb
 
 
 @bench.command()
@@ -140,18 +145,19 @@ def posteriors(
     posteriordb: Posteriors = None,
     out: Out = OUT,
     seeds: Seeds = 3,
-    tolerance: Tolerance = 1e-2,
+    tolerance: Tolerance = None,
     max_gradients: Budget = 100_000,
     problem: Problems = None,
 ) -> None:
-    """How close automatic fits come: nine posteriors with references, and the paper's problems.
+    """How close automatic fits come: posteriors with references, nine small and six larger, and the paper's.
 
-    Needs the extra "bench".
+    Problems of made data take part if they are named, all of them by --problem made. Needs the extra "bench".
     """
     with _plain_errors():
-        from dlrd.bench.posteriors import accuracy
+        from dlrd.bench.posteriors import accuracy, larger_cases
 
         settings = _settings(posteriordb, out, seeds, max_gradients, problem, tolerance)
+        larger_cases.check(settings)
     accuracy.run(settings)
 
 
@@ -160,7 +166,7 @@ def ablation(
     posteriordb: Posteriors = None,
     out: Out = OUT,
     seeds: Seeds = 2,
-    tolerance: Tolerance = 1e-2,
+    tolerance: Tolerance = None,
     max_gradients: Budget = 32_000,
     problem: Problems = None,
 ) -> None:
@@ -172,13 +178,14 @@ def ablation(
         from dlrd.bench import ablation
 
         settings = _settings(posteriordb, out, seeds, max_gradients, problem, tolerance)
+        settings.check()
     ablation.run(settings)
 
 
 @bench.command()
 def scaling(
     out: Out = OUT,
-    tolerance: Tolerance = 1e-2,
+    tolerance: Annotated[float, typer.Option(help="Of each fit, in nats.")] = 1e-2,
     max_gradients: Budget = 32_000,
     max_dim: Annotated[int, typer.Option(min=10, help="Dimensions beyond are left out.")] = 100_000,
     max_rows: Annotated[int, typer.Option(min=1_000, help="Data sizes beyond are left out.")] = 100_000,
@@ -209,6 +216,7 @@ def peers(
 
         others.check_installed()
         settings = _settings(posteriordb, out, seeds, max_gradients, problem)
+        settings.check()
     compare.run(settings)
 
 
@@ -228,4 +236,23 @@ def budgets(
         from dlrd.bench import budgets
 
         settings = _settings(posteriordb, out, seeds, max_gradients, problem)
+        settings.check()
     budgets.run(settings)
+
+
+@bench.command()
+def nuts(
+    posteriordb: Posteriors = None,
+    out: Out = OUT,
+    seeds: Seeds = 3,
+    problem: Problems = None,
+) -> None:
+    """Seconds until means and sds are right, for the larger posteriors, beside NumPyro's NUTS.
+
+    Needs the extra "bench".
+    """
+    with _plain_errors():
+        from dlrd.bench import nuts
+
+        chosen = nuts.read(_given(posteriordb), problem or [])
+    nuts.run(chosen, out, seeds)

@@ -14,7 +14,7 @@ from dlrd.bench.scaling_run import Chain
 from dlrd.bench.table import shown
 from dlrd.bench.timing import Row
 from dlrd.cli import app
-from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal
+from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal, SparseNormal
 
 PROBLEM = "arK-arK"
 FILES = {"results.json", "figure.png", "figure.pdf"}
@@ -67,20 +67,25 @@ def test_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_certificates_are_counted_by_family() -> None:
     rows = [
         {"problem": problem, "family": "mean-field", "outcome": outcome, "gap": gap, "gradients": gradients}
-        for problem, outcome, gap, gradients in (
-            ("easy", "CERTIFIED", 0.001, 100),
-            ("easy", "CERTIFIED", 0.02, 300),
-            ("hard", "CERTIFIED", 0.003, 500),
-            ("hard", "BUDGET", 0.5, 9000),
+        | {"tolerance": tolerance, "elbo": elbo, "said_elbo": 0.0, "elbo_error": 0.3, "said_elbo_error": 0.4}
+        for problem, outcome, gap, gradients, tolerance, elbo in (
+            ("easy", "CERTIFIED", 0.001, 100, 0.01, 2.4),
+            ("easy", "CERTIFIED", 0.02, 300, 0.01, -2.6),
+            ("hard", "CERTIFIED", 0.03, 500, 0.05, 0.0),
+            ("hard", "BUDGET", 0.5, 9000, 0.05, float("nan")),
         )
     ]
-    (row,) = accuracy.overall(rows, 0.01)
+    (row,) = accuracy.overall(rows)
     assert row["fits"] == 4
     assert row["certified"] == 3
     assert row["right"] == pytest.approx(2 / 3)
     assert row["problems"] == "1 of 2"
     assert row["gradients"] == 300
-    assert np.isnan(accuracy.overall(rows[3:], 0.01)[0]["right"])
+    assert row["off"] == 2  # by more than five times 0.5, and the one that is none
+    assert np.isnan(accuracy.overall(rows[3:])[0]["right"])
+    # Certificates that nobody can check are neither right nor wrong.
+    unknown = [rows[0], rows[2] | {"gap": float("nan")}]
+    assert accuracy.overall(unknown)[0]["right"] == 1
 
 
 @pytest.mark.slow
@@ -88,7 +93,8 @@ def test_posteriors(folder: Path) -> None:
     printed, written = run_on(folder, "posteriors")
     assert "1 of 1" in printed
     assert [row["family"] for row in written["rows"]] == ["mean-field", "full-rank"]
-    assert all(abs(row["gap"]) < written["tolerance"] for row in written["rows"])
+    assert all(abs(row["gap"]) < row["tolerance"] == 0.01 for row in written["rows"])
+    assert [row["off"] for row in written["overall"]] == [0, 0]
     assert (folder / "out" / "optima.npz").is_file()
     # The second call finds the best normals, and the same fits.
     again = run_on(folder, "posteriors")[1]
@@ -139,9 +145,10 @@ def test_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 0, result.output
     assert {path.name for path in (tmp_path / "scaling").iterdir()} == FILES
     rows = json.loads((tmp_path / "scaling" / "results.json").read_text(encoding="utf-8"))["rows"]
-    assert [row["family"] for row in rows] == ["mean-field", "low-rank"]
+    assert [row["family"] for row in rows] == ["mean-field", "low-rank", "sparse"]
     assert all(row["seconds_per_step"] > 0 and row["peak_megabytes"] > 10 for row in rows)
     assert 0 <= rows[0]["gap"] < 0.01
+    assert 0 <= rows[2]["gap"] == rows[2]["divergence"] < 0.01
 
 
 def test_exponents_of_a_power_law() -> None:
@@ -159,9 +166,13 @@ def test_the_divergence_from_the_chain_is_that_of_dense_matrices() -> None:
     chain, dim, rng = Chain(6), 6, np.random.default_rng(1)
     precision = np.diag(chain.banded[1]) + np.diag(chain.banded[0, 1:], 1) + np.diag(chain.banded[0, 1:], -1)
     np.testing.assert_allclose(precision @ chain.mean, chain.seen)
+    other = np.eye(dim)
+    other[[0, 4], [4, 0]] = 0.5  # couples states that are no neighbours, and none that are
     for family in (
         MeanFieldNormal(rng.normal(size=dim), rng.normal(size=dim)),
         LowRankNormal(rng.normal(size=dim), rng.normal(size=dim), rng.normal(size=(dim, 2))),
+        SparseNormal.from_precision(rng.normal(size=dim), precision + other),
+        SparseNormal.from_precision(rng.normal(size=dim), other),
     ):
         covariance = np.diag(family.std**2) if isinstance(family, MeanFieldNormal) else family.covariance
         shift = np.asarray(family.loc) - chain.mean
@@ -170,16 +181,18 @@ def test_the_divergence_from_the_chain_is_that_of_dense_matrices() -> None:
         assert chain.divergence(family) == pytest.approx(expected)
     best = MeanFieldNormal(chain.mean, -0.5 * np.log(chain.banded[1]))
     assert chain.divergence(best) == pytest.approx(chain.mean_field_divergence())
+    posterior = SparseNormal.from_precision(chain.mean, precision)
+    assert chain.divergence(posterior) == pytest.approx(chain.least_divergence(posterior), abs=1e-12)
 
 
-@pytest.mark.parametrize("part", ["posteriors", "ablation", "peers", "budgets"])
+@pytest.mark.parametrize("part", ["posteriors", "ablation", "peers", "budgets", "nuts"])
 def test_a_missing_folder_is_told_in_a_sentence(part: str, folder: Path) -> None:
     no_folder = invoke(part)
     assert no_folder.exit_code == 2
     assert "must be given by --posteriordb or the environment variable PDB_PATH" in no_folder.output
     nowhere = invoke(part, "--posteriordb", folder / "nowhere")
     assert nowhere.exit_code == 2
-    assert "the folder of the posteriors must exist" in nowhere.output
+    assert "posteriors must exist" in nowhere.output
 
 
 def test_an_unknown_problem_is_told_in_a_sentence(folder: Path) -> None:

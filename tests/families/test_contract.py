@@ -12,8 +12,13 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy import integrate, stats
 
-from dlrd import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture
-from dlrd.families import Family
+from dlrd import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture, SparseNormal
+from dlrd.families import Family, KnowsNoise, log_prob_of, split
+from dlrd.families.coupled import Coupled
+from dlrd.families.couplings import couplings
+from dlrd.families.curvature import diagonal_curvature
+from dlrd.families.curved import Curved
+from dlrd.families.pattern import Pattern
 
 DIM = 2
 LOC = np.array([0.5, -1.0])
@@ -29,6 +34,10 @@ def full_rank():
 
 def low_rank():
     return LowRankNormal(LOC, [-0.5, 0.4], [[0.7], [-0.6]])
+
+
+def sparse():
+    return SparseNormal.from_precision(LOC, [[1.7, -0.6], [-0.6, 0.9]])
 
 
 def mixture():
@@ -63,6 +72,7 @@ def made(make, dtype):
         mean_field,
         full_rank,
         low_rank,
+        sparse,
         mixture,
         flowjax_normal,
         pytest.param(flowjax_flow, marks=pytest.mark.slow),
@@ -78,11 +88,28 @@ COVARIANCES = {
     mean_field: np.diag(np.exp([-1.0, 0.8])),
     full_rank: np.array([[0.64, -0.72], [-0.72, 1.06]]),
     low_rank: np.diag(np.exp([-1.0, 0.8])) + np.array([[0.49, -0.42], [-0.42, 0.36]]),
+    sparse: np.array([[0.9, 0.6], [0.6, 1.7]]) / 1.17,
 }
 
 
 @pytest.fixture(params=COVARIANCES, ids=lambda make: make.__name__, scope="module")
 def make_normal(request):
+    return request.param
+
+
+def curved(normal=None):
+    """The forms that fits work with are normals, too."""
+    return Curved(normal or mean_field(), diagonal_curvature(np.ones(DIM)))
+
+
+def coupled(normal=None):
+    pairs = couplings(Pattern(DIM, np.array([1]), np.array([0])))
+    assert pairs is not None
+    return Coupled(normal or sparse(), pairs, SparseNormal)
+
+
+@pytest.fixture(params=[*COVARIANCES, curved, coupled], ids=lambda make: make.__name__, scope="module")
+def make_form(request):
     return request.param
 
 
@@ -256,17 +283,19 @@ def test_an_empty_batch_of_draws(make_normal):
 
 @pytest.mark.usefixtures("x64")
 def test_single_precision_stays_while_double_is_on(make_normal):
-    q = jax.tree.map(lambda leaf: leaf.astype("float32"), make_normal())
+    q = jax.tree.map(
+        lambda leaf: leaf.astype("float32") if eqx.is_inexact_array(leaf) else leaf, make_normal()
+    )
     draws = q.sample(jax.random.key(0), (2,))
     assert draws.dtype == q.log_prob(draws).dtype == q.std.dtype == q.scale_tril.dtype == jnp.float32
 
 
-@pytest.mark.parametrize("kind", [MeanFieldNormal, FullRankNormal])
+@pytest.mark.parametrize("kind", [MeanFieldNormal, FullRankNormal, SparseNormal])
 def test_standard_is_the_standard_normal_in_the_default_type(kind, precision):
     q = kind.standard(4)
     np.testing.assert_array_equal(q.mean, np.zeros(4))
     np.testing.assert_array_equal(q.scale_tril, np.eye(4))
-    assert {leaf.dtype for leaf in jax.tree.leaves(q)} == {precision}
+    assert {leaf.dtype for leaf in jax.tree.leaves(split(q)[0])} == {precision}
     # log(2π) is rounded, summed and scaled: a handful of roundings.
     origin = float(q.log_prob(jnp.zeros(4)))
     assert origin == pytest.approx(-2 * np.log(2 * np.pi), rel=5 * float(jnp.finfo(precision).eps))
@@ -278,12 +307,78 @@ def test_standard_is_the_standard_normal_in_the_default_type(kind, precision):
         lambda: MeanFieldNormal([0.7], [-0.4]),
         lambda: FullRankNormal([0.7], [[-0.4]]),
         lambda: LowRankNormal([0.7], [-0.9], [[0.3]]),
+        lambda: SparseNormal.from_precision([0.7], [[4.0]]),
     ],
-    ids=["mean_field", "full_rank", "low_rank"],
+    ids=["mean_field", "full_rank", "low_rank", "sparse"],
 )
 @pytest.mark.usefixtures("x64")
 def test_density_on_a_line_integrates_to_one(make):
     # The trapezium rule is exact to rounding for a smooth density with steps below its standard deviation
-    # (0.67, 0.4 and 0.5), which is negligible at the ends.
+    # (0.67, 0.4 and 0.5 twice), which is negligible at the ends.
     grid = np.linspace(-9.3, 10.7, 201)
     assert integrate.trapezoid(np.exp(make().log_prob(grid[:, None])), grid) == pytest.approx(1, abs=1e-13)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_density_of_a_draw_by_its_noise(make_form):
+    family = made(make_form, jnp.result_type(float))
+    assert isinstance(family, KnowsNoise)
+    noise = family.sample_noise(jax.random.key(0), 6).reshape(3, 2, -1)
+    draws = family.from_noise(noise)
+    expected = family.log_prob(draws)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(family.log_prob_of_noise(noise), expected, **rounding(draws.dtype))
+    np.testing.assert_array_equal(log_prob_of(family, noise, None), family.log_prob_of_noise(noise))
+    assert family.log_prob_of_noise(noise[0, 0]).shape == ()
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_family_without_noise_is_asked_at_the_draws():
+    family = made(mixture, jnp.result_type(float))
+    assert not isinstance(family, KnowsNoise)
+    draws = sample(family, jax.random.key(0), (2, 3))
+    np.testing.assert_array_equal(log_prob_of(family, None, draws), family.log_prob(draws))
+
+
+SMALL = 1e-20
+
+
+def narrow_low_rank():
+    """Wide along (1, 1) alone."""
+    return LowRankNormal([1.0, 1.0], [np.log(SMALL)] * 2, [[1.0], [1.0]])
+
+
+def narrow_sparse():
+    """T has an inverse diagonal of the scale, and a coordinate depends on the other with all its weight."""
+    q = sparse()
+    return SparseNormal([1.0, 1.0], [1 / SMALL, 1.0], [0.5 / SMALL], q.elimination)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MeanFieldNormal([1.0, 1.0], [np.log(SMALL), 0.0]),
+        lambda: FullRankNormal([1.0, 1.0], [[SMALL, 0.0], [0.5, -1.0]]),
+        lambda: FullRankNormal([1.0, 1.0], [[1.0, 0.0], [3.0, SMALL]]),
+        narrow_low_rank,
+        narrow_sparse,
+        lambda: curved(MeanFieldNormal([1.0, 1.0], [np.log(SMALL), 0.0])),
+        lambda: coupled(narrow_sparse()),
+    ],
+    ids=["mean_field", "full_rank", "full_rank_below", "low_rank", "sparse", "curved", "coupled"],
+)
+def test_a_scale_far_below_the_rounding_of_the_draws(make, precision):
+    """The draws no longer show the noise of this scale: they are rounded to the mean's digits."""
+    family = make()
+    noise = family.sample_noise(jax.random.key(0), 4)
+    assert noise.dtype == precision
+    exact = np.asarray(noise, float)
+    expected = np.sum(stats.norm.logpdf(exact[:, :DIM]), axis=1) - np.log(SMALL)
+    if isinstance(family, LowRankNormal):
+        # With the variances SMALL² along (1, −1)/√2 and 2 along (1, 1)/√2, where the shared noise is all.
+        across = (exact[:, 0] - exact[:, 1]) / np.sqrt(2)
+        standard = stats.norm.logpdf(across) + stats.norm.logpdf(exact[:, 2])
+        expected = standard - np.log(SMALL) - 0.5 * np.log(2)
+    # A dozen operations, on numbers that are no larger than the logarithm of the scale.
+    atol = 12 * float(jnp.finfo(precision).eps) * -np.log(SMALL)
+    np.testing.assert_allclose(family.log_prob_of_noise(noise), expected, rtol=0, atol=atol)

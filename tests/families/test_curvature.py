@@ -72,6 +72,27 @@ def test_the_axes(pair):
     np.testing.assert_allclose(axes.directions.T @ axes.directions, identity, **ROUNDING)
 
 
+def test_units_of_the_coordinates(pair):
+    """Of coordinates that are multiplied by factors: so is the root, row by row."""
+    curvature, root = pair
+    factor = np.array([0.1, 0.5, 1.0, 3.0, 10.0])
+    rescaled = curvature.rescaled(factor)
+    assert type(rescaled) is type(curvature)
+    root = factor[:, None] * root
+    hessian = np.linalg.inv(root @ root.T)
+    # Its entries are larger by up to the square of the largest factor's inverse, and so is rounding.
+    rounding = {"rtol": ROUNDING["rtol"], "atol": 100 * ROUNDING["atol"]}
+    np.testing.assert_allclose(rescaled.times(ROWS), ROWS @ hessian, **rounding)
+    np.testing.assert_allclose(rescaled.diagonal, np.diagonal(hessian), **rounding)
+    np.testing.assert_allclose(rescaled.whiten(ROWS[0]), root.T @ ROWS[0], **rounding)
+    np.testing.assert_allclose(rescaled.unwhiten(ROWS[0]), root @ ROWS[0], **rounding)
+    np.testing.assert_allclose(rescaled.log_volume(), np.linalg.slogdet(root)[1], **rounding)
+
+
+def test_no_pattern_is_known(pair):
+    assert pair[0].couplings is None
+
+
 def test_which_is_whole():
     assert dense()[0].is_whole
     assert not low_rank()[0].is_whole

@@ -8,8 +8,11 @@ import pytest
 from dlrd import MeanFieldNormal
 from dlrd.families import split
 from dlrd.families._limits import MAX_CHANGE, MAX_STRETCH
+from dlrd.families.couplings import couplings
 from dlrd.families.curvature import DenseCurvature, LowRankCurvature
 from dlrd.families.curved import Curved
+from dlrd.families.pattern import Pattern
+from dlrd.families.sparse_curvature import SparseCurvature, sparse_curvature
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -37,6 +40,45 @@ def test_curvature_takes_all_noise_away_from_a_normal_posterior():
     # A step of a hundredth is a hundredth of Newton's.
     there = q.moved(jax.tree.map(lambda leaf: 0.01 * leaf, gradient)).member.loc
     np.testing.assert_allclose(there, [2.97, -1.98])
+
+
+def sparse() -> SparseCurvature:
+    """The same curvature as one of two coordinates that are coupled."""
+    pair = couplings(Pattern(2, np.array([1]), np.array([0])))
+    assert pair is not None
+    curvature = sparse_curvature(pair, pair.seeds(float) @ HESSIAN)
+    assert curvature is not None
+    return curvature
+
+
+def test_a_sparse_curvature_does_the_same():
+    """The coordinates that are whitened are others, as is their root; steps and lengths are the same."""
+    dense, q = curved(), curved().with_curvature(sparse())
+    gradient, expected = (each.natural_gradient(slopes(each), NOISE) for each in (q, dense))
+    np.testing.assert_allclose(gradient.member.log_scale, expected.member.log_scale)
+    small, same = (jax.tree.map(lambda leaf: 0.01 * leaf, each.member) for each in (gradient, expected))
+    there, other = q.moved(Curved(small, q.curvature)), dense.moved(Curved(same, dense.curvature))
+    np.testing.assert_allclose(there.mean, other.mean)
+    lengths = [np.sum(each.displacement(start) ** 2) for each, start in ((there, q), (other, dense))]
+    np.testing.assert_allclose(*lengths)
+    coordinates = q.fisher_coordinates(gradient)
+    assert coordinates is not None
+    np.testing.assert_allclose(np.sum(coordinates**2), np.sum(dense.fisher_coordinates(expected) ** 2))
+
+
+def test_it_knows_the_couplings_of_a_sparse_curvature_alone():
+    q, curvature = curved(), sparse()
+    assert q.couplings is None
+    found = q.with_curvature(curvature).couplings
+    assert found is not None
+    np.testing.assert_array_equal(found.pattern.rows, [1])
+    assert len(jax.tree.leaves(split(q.with_curvature(curvature))[0])) == 2
+
+
+def test_inner_products_are_those_of_the_coordinates():
+    left, right = np.random.default_rng(0).normal(size=(2, 3, 4))
+    products = curved().inner_products(left, right[:2])
+    np.testing.assert_allclose(products, np.einsum("ik,jk->ij", left, right[:2]))
 
 
 def test_curvature_is_not_trained():
@@ -95,6 +137,21 @@ def test_extrapolation_goes_on_along_the_way():
     factor = np.exp([1.0, -0.5])
     np.testing.assert_allclose(further.curvature.hessian, HESSIAN / np.outer(factor, factor))
     np.testing.assert_allclose(further.curvature.root, factor[:, None] * ROOT)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "low_rank"])
+def test_any_curvature_goes_along_with_the_scales(kind: str):
+    curvatures = {
+        "sparse": sparse,
+        "low_rank": lambda: LowRankCurvature(np.ones(2), np.eye(2), np.array([2.0, 3.0])),
+    }
+    curvature = curvatures[kind]()
+    before, now = curved([1.0, 0.0], [0.0, 0.0]), curved([2.0, -1.0], [0.5, -0.25])
+    further = now.with_curvature(curvature).extrapolated(before, 2)
+    np.testing.assert_allclose(further.mean, [4.0, -3.0])
+    factor = np.exp([1.0, -0.5])
+    np.testing.assert_allclose(further.curvature.diagonal, np.asarray(curvature.diagonal) / factor**2)
+    np.testing.assert_allclose(further.curvature.times(NOISE), curvature.times(NOISE / factor) / factor)
 
 
 def test_extrapolated_scales_stay_within_what_numbers_can_hold():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlrd import FullRankNormal
+from dlrd.families.curvature import MAX_WHOLE, DenseCurvature, diagonal_curvature
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -62,6 +63,42 @@ def test_entries_above_the_diagonal_are_ignored_when_a_transformation_puts_them_
     np.testing.assert_array_equal(q.log_prob(points(5)), clean.log_prob(points(5)))
     key = jax.random.key(0)
     np.testing.assert_array_equal(q.sample(key, (5,)), clean.sample(key, (5,)))
+
+
+def test_laplaces_approximation():
+    """With all of the curvature; of many independent coordinates none has more than its scale."""
+    whole = DenseCurvature(np.linalg.inv(CHOLESKY @ CHOLESKY.T), CHOLESKY)
+    start = FullRankNormal.standard(3).at_mode(LOC, whole)
+    np.testing.assert_array_equal(start.mean, LOC)
+    np.testing.assert_array_equal(start.cholesky, CHOLESKY)
+    scale = np.geomspace(0.1, 10, MAX_WHOLE + 1)
+    apart = diagonal_curvature(scale)
+    assert not isinstance(apart, DenseCurvature)
+    start = FullRankNormal.standard(len(scale)).at_mode(np.log(scale), apart)
+    assert isinstance(start, FullRankNormal)
+    np.testing.assert_array_equal(start.mean, np.log(scale))
+    np.testing.assert_allclose(start.cholesky, np.diag(scale), rtol=1e-14)
+
+
+def test_displacement_is_the_step_that_was_taken():
+    """In units of where it leads to: L⁻¹ Δμ and L⁻¹ ΔL, whose diagonal has information 2."""
+    before, now = FullRankNormal(LOC - 0.1, CHOLESKY + 0.2 * np.eye(3)), FullRankNormal(LOC, CHOLESKY)
+    inverse = np.tril(np.linalg.inv(CHOLESKY))
+    step = FullRankNormal(inverse @ np.full(3, 0.1), -0.2 * inverse)
+    np.testing.assert_allclose(now.displacement(before), now.fisher_coordinates(step), **ROUNDING)
+    np.testing.assert_array_equal(now.displacement(now), 0)
+
+
+def test_the_way_to_a_singular_root_is_infinitely_long():
+    singular = FullRankNormal(LOC, CHOLESKY * [1.0, 0.0, 1.0])
+    coordinates = singular.displacement(FullRankNormal(LOC, CHOLESKY))
+    assert np.sum(coordinates**2) == np.inf
+
+
+def test_inner_products_are_those_of_the_coordinates():
+    left, right = np.random.default_rng(1).normal(size=(2, 4, 15))
+    products = FullRankNormal(LOC, CHOLESKY).inner_products(left, right[:3])
+    np.testing.assert_allclose(products, np.einsum("ik,jk->ij", left, right[:3]), **ROUNDING)
 
 
 def test_whole_numbers_become_floats():

@@ -30,6 +30,40 @@ def test_the_density_is_that_of_the_whole_covariance():
 
 
 @pytest.mark.usefixtures("x64")
+def test_the_density_of_a_draw_is_known_from_its_noise():
+    q = example()
+    noise = q.sample_noise(jax.random.key(0), 6).reshape(3, 2, 7)
+    np.testing.assert_allclose(q.log_prob_of_noise(noise), q.log_prob(q.from_noise(noise)), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("lengths", [[1e4], [1e4, 1e4], [1e4, 1e2, 1.0]])
+def test_single_precision_bears_factors_far_longer_than_the_scales(lengths):
+    """A condition of 1e8, also where no column of F shows that one direction of three is a short one."""
+    rng, dim, rank = np.random.default_rng(2), 20, len(lengths)
+    axes, turn = (np.linalg.qr(rng.normal(size=(size, rank)))[0] for size in (dim, rank))
+    log_scale = 0.5 * rng.normal(size=dim)
+    factor = np.exp(log_scale)[:, None] * (axes * lengths @ turn)
+    single = LowRankNormal(*(jnp.asarray(array, "float32") for array in (np.zeros(dim), log_scale, factor)))
+    q = jax.tree.map(lambda leaf: leaf.astype("float64"), single)
+    noise = jnp.asarray(rng.normal(size=(16, dim + rank)), "float32")
+    draws = single.from_noise(noise)
+    # In units of σ a draw is as long as F, and each of its coordinates is rounded.
+    rounding = np.finfo("float32").eps * max(lengths) * dim
+    exact = q.log_prob(draws.astype("float64"))
+    np.testing.assert_allclose(single.log_prob(draws), exact, atol=rounding)
+    exact = q.log_prob_of_noise(noise.astype("float64"))
+    np.testing.assert_allclose(single.log_prob_of_noise(noise), exact, atol=rounding)
+    if min(lengths) == max(lengths):  # F itself is then rounded in no direction that matters
+        small = np.finfo("float32").eps * dim
+        np.testing.assert_allclose(single.log_prob_of_noise(noise), exact, rtol=small)
+    scores = single.natural_gradient(jnp.zeros_like(draws), noise).loc * jnp.exp(single.log_scale)
+    centered = q.from_noise(noise.astype("float64"))
+    expected = np.mean(np.linalg.solve(dense(q), centered.T), axis=1) * np.exp(q.log_scale)
+    np.testing.assert_allclose(scores, expected, atol=np.finfo("float32").eps * max(lengths))
+
+
+@pytest.mark.usefixtures("x64")
 def test_covariance_std_and_root_agree():
     q = example()
     np.testing.assert_allclose(q.covariance, dense(q), rtol=1e-14)

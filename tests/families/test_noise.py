@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
-from dlrd.families._noise import standard_noise
+from dlrd.families._noise import standard_log_prob, standard_noise
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
@@ -26,3 +27,11 @@ def test_it_is_drawn_once_however_often_it_is_used():
 
     program = jax.jit(used_twice).lower(jax.random.key(0)).compile().as_text()
     assert program.count(" conditional(") == 1
+
+
+def test_its_density_is_scipys(precision: jnp.dtype):
+    noise = standard_noise(jax.random.key(0), (2, 3, 4), precision)
+    density = standard_log_prob(noise)
+    assert density.dtype == precision
+    expected = stats.norm.logpdf(np.asarray(noise, float)).sum(axis=-1)
+    np.testing.assert_allclose(density, expected, rtol=10 * float(jnp.finfo(precision).eps))

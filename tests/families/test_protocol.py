@@ -1,12 +1,41 @@
 """Which protocols the families meet: what the gradients and fits go by."""
 
 import jax
+import numpy as np
 import pytest
 
-from dlrd import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture
-from dlrd.families import Factorized, Family, FromNoise, Natural, Stratified
+from dlrd import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture, SparseNormal
+from dlrd.families import (
+    Certifiable,
+    Factorized,
+    Family,
+    FromNoise,
+    HasCouplings,
+    KnowsNoise,
+    Natural,
+    Patterned,
+    SecondOrder,
+    Startable,
+    Stratified,
+)
+from dlrd.families.coupled import Coupled
+from dlrd.families.couplings import couplings
+from dlrd.families.pattern import Pattern
 
-PROTOCOLS = (Family, Factorized, FromNoise, Natural, Stratified)
+PROTOCOLS = (
+    Certifiable,
+    Factorized,
+    Family,
+    FromNoise,
+    HasCouplings,
+    KnowsNoise,
+    Natural,
+    Patterned,
+    SecondOrder,
+    Startable,
+    Stratified,
+)
+NORMAL = {Family, FromNoise, KnowsNoise, Natural}
 
 
 class Bare:
@@ -19,13 +48,23 @@ class Bare:
         return -(x**2)
 
 
+def coupled() -> Coupled:
+    pairs = couplings(Pattern(2, np.array([1]), np.array([0])))
+    assert pairs is not None
+    normal = SparseNormal([0.0, 0.0], [1.0, 1.0], [0.0], pairs.elimination)
+    return Coupled(normal, pairs, SparseNormal)
+
+
 @pytest.mark.parametrize(
     ("family", "met"),
     [
         (Bare(), {Family}),
-        (MeanFieldNormal.standard(2), {Family, Factorized, FromNoise, Natural}),
-        (FullRankNormal.standard(2), {Family, FromNoise, Natural}),
-        (LowRankNormal.standard(2), {Family, FromNoise, Natural}),
+        (MeanFieldNormal.standard(2), NORMAL | {Factorized, Startable}),
+        (MeanFieldNormal.standard(2).as_start(), NORMAL | {Certifiable, Factorized, HasCouplings}),
+        (FullRankNormal.standard(2), NORMAL | {Certifiable, Startable}),
+        (LowRankNormal.standard(2), NORMAL | {Certifiable, Startable}),
+        (SparseNormal.standard(2), NORMAL | {Certifiable, Patterned, Startable}),
+        (coupled(), NORMAL | {Certifiable, HasCouplings, SecondOrder}),
         (Mixture([MeanFieldNormal.standard(2)] * 2), {Family, Stratified}),
         (jax.random, set()),
     ],

@@ -72,6 +72,9 @@ class RoundNormal(eqx.Module):
     def fisher_coordinates(self, gradient: "RoundNormal") -> jax.Array:
         return jnp.append(gradient.loc, jnp.sqrt(2.0 * len(self.loc)) * gradient.log_scale)
 
+    def inner_products(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return left @ right.T
+
     def displacement(self, before: "RoundNormal") -> np.ndarray:
         shift = np.asarray((self.loc - before.loc) * jnp.exp(-self.log_scale), float)
         stretch = float(self.log_scale - before.log_scale)

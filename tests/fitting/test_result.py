@@ -15,10 +15,22 @@ import pytest
 import dlrd
 from dlrd.families import Family
 from dlrd.fitting import History, archive
-from dlrd.fitting.verdict import Verdict
+from dlrd.fitting.verdict import Rung, Verdict
 from dlrd.models import FunctionModel
 
-VERDICT = Verdict(1e-2, float("nan"), float("nan"), -2.5, 0.125, 0.3, {"start": 5, "steps": 40}, ["beware."])
+VERDICT = Verdict(
+    tolerance=1e-2,
+    gap=float("nan"),
+    gap_error=float("nan"),
+    elbo=-2.5,
+    elbo_error=0.125,
+    tail_shape=0.3,
+    tail_shape_error=0.1,
+    is_certain=False,
+    gradients={"start": 5, "steps": 40},
+    warnings=["beware."],
+    rungs=[Rung("MeanFieldNormal", -3.0, 0.5, 20, 0.5), Rung("FullRankNormal", -2.5, 0.3, 25, 0.5)],
+)
 
 
 def ended(family: Family, elbo: Any = (1.0, 2.0), elbo_error: Any = (0.5, 0.5), **changed: Any) -> dlrd.Fit:
@@ -112,7 +124,7 @@ def test_foreign_family_needs_its_structure(tmp_path: pathlib.Path) -> None:
 
 def test_archive_that_is_no_fit_is_refused(tmp_path: pathlib.Path) -> None:
     archive.write(tmp_path / "fit.dlrd", {}, {"format": 1})
-    with pytest.raises(ValueError, match=r"fit\.dlrd is not a saved fit of format 2, got 1"):
+    with pytest.raises(ValueError, match=r"fit\.dlrd is not a saved fit of format 3, got 1"):
         dlrd.load(tmp_path / "fit.dlrd")
 
 
@@ -200,3 +212,12 @@ def test_elbo_error_is_that_of_the_mean(is_known: bool) -> None:
     scatter = np.std([fit.elbo for fit in fits])
     # The standard deviation of 200 values is known to a relative 1/√400; five times that.
     np.testing.assert_allclose(np.mean([fit.elbo_error for fit in fits]), scatter, rtol=0.25)
+
+
+def test_sparse_normal_is_read_with_its_pattern(tmp_path: pathlib.Path) -> None:
+    precision = np.diag(np.full(6, 3.0)) + np.diag(np.ones(5), 1) + np.diag(np.ones(5), -1)
+    family = dlrd.SparseNormal.from_precision(np.arange(6.0), precision)
+    ended(family, names=tuple("abcdef")).save(tmp_path / "fit.dlrd")
+    loaded: Any = dlrd.load(tmp_path / "fit.dlrd").family
+    assert eqx.tree_equal(loaded, family)
+    assert np.array_equal(loaded.precision.toarray(), family.precision.toarray())

@@ -2,13 +2,19 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import dlrd
+from dlrd.families import split
 from dlrd.families._limits import MAX_CHANGE
+from dlrd.families.coupled import Coupled
+from dlrd.families.couplings import couplings
+from dlrd.families.pattern import Pattern
+from dlrd.gradients.natural import hessian_rows
 
 KEY = jax.random.key(3)
 
@@ -65,12 +71,13 @@ def test_full_rank_does_not_depend_on_the_units() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mean_field", "full_rank", "low_rank"])
+@pytest.mark.parametrize("kind", ["mean_field", "full_rank", "low_rank", "sparse"])
 def test_no_noise_at_an_optimum_within_the_family(kind: str) -> None:
     families = {
         "mean_field": dlrd.MeanFieldNormal([1.0, 2.0], [0.5, -0.5]),
         "full_rank": dlrd.FullRankNormal([1.0, 2.0], random_root(2)),
         "low_rank": dlrd.LowRankNormal([1.0, 2.0], [0.5, -0.5], [[1.0], [2.0]]),
+        "sparse": dlrd.SparseNormal.from_precision([1.0, 2.0], [[2.0, -0.5], [-0.5, 1.0]]),
     }
     q = families[kind]
     root = np.asarray(q.scale_tril)
@@ -80,13 +87,16 @@ def test_no_noise_at_an_optimum_within_the_family(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mean_field", "full_rank", "low_rank"])
+@pytest.mark.parametrize("kind", ["mean_field", "full_rank", "low_rank", "sparse"])
 def test_a_small_step_raises_the_elbo(kind: str) -> None:
     """With the same draws before and after."""
     families = {
         "mean_field": dlrd.MeanFieldNormal([0.3, -1.0, 2.0], [0.1, -0.5, 0.7]),
         "full_rank": dlrd.FullRankNormal([0.3, -1.0, 2.0], random_root(3)),
         "low_rank": dlrd.LowRankNormal([0.3, -1.0, 2.0], [0.1, -0.5, 0.7], [[1.0], [0.5], [-1.0]]),
+        "sparse": dlrd.SparseNormal.from_precision(
+            [0.3, -1.0, 2.0], [[2.0, -0.5, 0.0], [-0.5, 1.0, 0.3], [0.0, 0.3, 1.0]]
+        ),
     }
     q, step = families[kind], 1e-4
     estimate = dlrd.natural_gradient(quartic, q, KEY, 4096)
@@ -108,6 +118,71 @@ def test_bad_draws_are_left_out() -> None:
     estimate = dlrd.natural_gradient(walled, q, KEY, 8)
     assert np.isfinite(estimate.elbo_terms).all()
     np.testing.assert_allclose(estimate.gradient.loc, 0, atol=1e-12)
+
+
+def coupled() -> Coupled:
+    """Of three coordinates in a chain."""
+    pairs = couplings(Pattern(3, np.array([1, 2]), np.array([0, 1])))
+    assert pairs is not None
+    precision = [[2.0, -0.5, 0.0], [-0.5, 1.0, 0.3], [0.0, 0.3, 1.0]]
+    normal = dlrd.SparseNormal.from_precision([0.3, -1.0, 2.0], precision)
+    return Coupled(normal, pairs, dlrd.SparseNormal)
+
+
+# Sums of a few dozen numbers of size 1 to 10.
+ROUNDING = {"rtol": 1e-12, "atol": 1e-12}
+
+
+@jax.jit
+def derivatives(draws: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.vmap(jax.grad(quartic))(draws), jax.vmap(jax.hessian(quartic))(draws)
+
+
+@pytest.mark.parametrize("num_draws", [1, 5, 8])
+def test_a_pair_of_hessians_tells_the_precision(num_draws: int) -> None:
+    """The means come from all draws, the precision from two of them that are mirror images."""
+    q = coupled()
+    noise = q.sample_noise(KEY, num_draws)
+    draws, rows = q.from_noise(noise), np.array(hessian_rows(num_draws))
+    assert len(rows) == min(num_draws, 2)
+    if num_draws > 1:
+        np.testing.assert_array_equal(noise[rows[0]], -noise[rows[1]])
+    slopes, hessians = derivatives(draws)
+    products = jnp.swapaxes(hessians[rows] @ q.directions.T, 1, 2)
+    expected, _ = split(q.natural_gradient(slopes, noise, products))
+    estimate = eqx.filter_jit(dlrd.natural_gradient)(quartic, q, KEY, num_draws)
+    assert estimate.is_natural
+    assert jax.tree.structure(estimate.gradient) == jax.tree.structure(expected)
+    for ours, theirs in zip(jax.tree.leaves(estimate.gradient), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, **ROUNDING)
+
+
+def test_hessians_are_those_of_good_draws() -> None:
+    """Of two mirror images on both sides of a wall; the first good draw stands for the one beyond."""
+
+    def walled(z: jax.Array) -> jax.Array:
+        return jnp.where(side * (z[0] - 0.3) > 0, quartic(z), -jnp.inf)
+
+    q = coupled()
+    draws = q.from_noise(q.sample_noise(KEY, 8))
+    side = -float(jnp.sign(draws[0, 0] - 0.3))
+    is_good = np.asarray(side * (draws[:, 0] - 0.3) > 0)
+    assert not is_good[0]
+    _, hessians = derivatives(draws)
+    wanted = -np.mean(hessians[np.array([np.argmax(is_good), 4])], axis=0) - q.normal.precision.toarray()
+    estimate = eqx.filter_jit(dlrd.natural_gradient)(walled, q, KEY, 8)
+    assert np.isfinite(estimate.elbo_terms).all()
+    order = q.normal.elimination.order
+    np.testing.assert_allclose(estimate.gradient.normal.diagonal, wanted.diagonal()[order], **ROUNDING)
+
+
+def test_densities_of_draws_are_known_by_their_noise() -> None:
+    """A scale far below the rounding of the draws: the ELBO's terms have no noise where q is the target."""
+    q = dlrd.MeanFieldNormal([1.0, 1.0], [np.log(1e-20), 0.0])
+    estimate = dlrd.natural_gradient(lambda z: -0.5 * (z[1] - 1) ** 2, q, KEY, 4)
+    noise = np.asarray(q.sample_noise(KEY, 4))
+    expected = 0.5 * noise[:, 0] ** 2 + np.log(2 * np.pi) + np.log(1e-20)
+    np.testing.assert_allclose(estimate.elbo_terms, expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("size", [1e3, 1e100, 1e200])

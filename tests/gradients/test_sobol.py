@@ -1,5 +1,6 @@
 """Draws from a Sobol sequence that goes on from step to step."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +9,12 @@ import pytest
 from scipy import stats
 
 import dlrd
+from dlrd.families import KnowsNoise, Natural, SecondOrder
+from dlrd.families.coupled import Coupled
+from dlrd.families.couplings import couplings
+from dlrd.families.pattern import Pattern
 from dlrd.gradients import sobol
-from dlrd.gradients.sobol import sobol_noise
+from dlrd.gradients.sobol import Driven, sobol_noise
 from dlrd.paper.problems import synthetic
 
 
@@ -56,6 +61,57 @@ def test_all_noise_is_finite(dtype):
     assert noise.dtype == dtype
     assert bool(jnp.all(jnp.isfinite(noise.astype(jnp.float32))))
     assert noise[0] == -noise[1]
+
+
+def coupled():
+    """Of three coordinates in a chain."""
+    pairs = couplings(Pattern(3, np.array([1, 2]), np.array([0, 1])))
+    precision = [[2.0, -0.5, 0.0], [-0.5, 1.0, 0.3], [0.0, 0.3, 1.0]]
+    return Coupled(dlrd.SparseNormal.from_precision([0.3, -1.0, 2.0], precision), pairs, dlrd.SparseNormal)
+
+
+def quartic(z):
+    return -0.5 * jnp.sum(z**2 * jnp.arange(1, 4)) - 0.1 * jnp.sum(z**4) - z[0] * z[1] - z[1] * z[2]
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_driven_family_is_the_family_with_this_noise():
+    q, noise = dlrd.FullRankNormal([1.0, 2.0], [[1.0, 0.0], [0.5, 2.0]]), jnp.asarray(stream(1, 4, 2), float)
+    driven = Driven(q, noise)
+    assert isinstance(driven, Natural)
+    assert isinstance(driven, KnowsNoise)
+    np.testing.assert_array_equal(driven.sample(jax.random.key(0), (4,)), q.from_noise(noise))
+    np.testing.assert_array_equal(driven.sample_noise(jax.random.key(0), 4), noise)
+    np.testing.assert_array_equal(driven.log_prob_of_noise(noise), q.log_prob_of_noise(noise))
+    assert driven.directions is None
+    step = driven.natural_gradient(noise, noise)
+    expected = q.moved(q.natural_gradient(noise, noise))
+    np.testing.assert_array_equal(driven.moved(step).family.cholesky, expected.cholesky)
+    with pytest.raises(ValueError, match=r"the noise is for \(4,\) draws, asked for \(3,\)"):
+        driven.sample(jax.random.key(0), (3,))
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_driven_family_passes_hessians_on():
+    """The natural gradient is that of the form that fits work with, at this noise."""
+    q, half = coupled(), jnp.asarray(stream(1, 2, 3), float)
+    noise = jnp.concatenate([half, -half])
+    driven = Driven(q, noise)
+    assert isinstance(driven, SecondOrder)
+    np.testing.assert_array_equal(driven.directions, q.directions)
+    model = dlrd.models.function(quartic, 3)
+    estimate = eqx.filter_jit(dlrd.natural_gradient)(model, driven, jax.random.key(0), 4)
+    draws = q.from_noise(noise)
+    slopes = jax.jit(jax.vmap(jax.grad(quartic)))(draws)
+    hessians = jax.jit(jax.vmap(jax.hessian(quartic)))(draws[np.array([0, 2])])
+    expected = q.natural_gradient(slopes, noise, jnp.swapaxes(hessians @ q.directions.T, 1, 2))
+    found = estimate.gradient.family.normal
+    # Sums of a few dozen numbers of size 1 to 10.
+    for name in ("loc", "diagonal", "lower"):
+        theirs = getattr(expected.normal, name)
+        np.testing.assert_allclose(getattr(found, name), theirs, rtol=1e-12, atol=1e-12)
+    terms = jax.vmap(quartic)(draws) - q.log_prob(draws)
+    np.testing.assert_allclose(estimate.elbo_terms, terms, rtol=1e-12)
 
 
 def run(draws, keys, average=None):

@@ -48,22 +48,22 @@ COLUMNS = [
 
 def run(settings: Settings) -> list[Row]:
     """Fits every problem with each part off; prints, writes and draws what came out."""
-    rows, merged, tolerance = [], [], settings.tolerance
+    rows, merged = [], []
     for case in cases(settings):
         for part in PARTS:
             rows += [_row(case, part, seed, settings) for seed in range(settings.num_seeds)]
         print(f"{case.problem}, {case.family}: done")
-        merged = summary(rows, tolerance)
+        merged = summary(rows)
         write(settings.out / "ablation", rows, **settings.written, summary=merged)
         # Programs of one problem are of no use to the next, and there are many.
         jax.clear_caches()
-    print_table(f"Each part switched off, tolerance {tolerance:g} nats, medians", COLUMNS, merged)
+    print_table("Each part switched off, medians", COLUMNS, merged)
     save_figure(_figure(rows), settings.out / "ablation")
     return merged
 
 
 def _row(case: Case, part: str, seed: int, settings: Settings) -> dict[str, Any]:
-    aim = Aim(settings.tolerance, settings.max_gradients)
+    aim = Aim(case.tolerance, settings.max_gradients)
     request = Request(aim, Stepping(), Sampling(), Watching(progress=False))
     model = as_model(case.log_density, case.start.loc.shape)
     found = fit_automatically(model, case.start, jax.random.key(seed), request, PARTS[part])
@@ -75,6 +75,7 @@ def _row(case: Case, part: str, seed: int, settings: Settings) -> dict[str, Any]
         "problem": case.problem,
         "family": case.family,
         "seed": seed,
+        "tolerance": case.tolerance,
         "outcome": found.outcome.name,
         "gap": gap if np.isfinite(gap) else np.inf,
         "gradients": found.verdict.num_gradients,
@@ -82,7 +83,7 @@ def _row(case: Case, part: str, seed: int, settings: Settings) -> dict[str, Any]
     }
 
 
-def summary(rows: Sequence[Row], tolerance: float) -> list[Row]:
+def summary(rows: Sequence[Row]) -> list[Row]:
     """One row for each part, over problems, families and seeds."""
     complete = {_fitted(row): row["gradients"] for row in rows if row["part"] == COMPLETE}
     merged = []
@@ -92,7 +93,7 @@ def summary(rows: Sequence[Row], tolerance: float) -> list[Row]:
             {
                 "part": part,
                 "certified": statistics.fmean(row["outcome"] == Outcome.CERTIFIED.name for row in group),
-                "within": statistics.fmean(row["gap"] <= tolerance for row in group),
+                "within": statistics.fmean(row["gap"] <= row["tolerance"] for row in group),
                 "gradients": statistics.median(row["gradients"] for row in group),
                 "ratio": statistics.median(row["gradients"] / complete[_fitted(row)] for row in group),
                 "seconds": statistics.median(row["seconds"] for row in group),

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from dlrd.bench.scaling_run import NUM_COVARIATES, Size
+from dlrd.bench.scaling_run import FAMILIES, NUM_COVARIATES, Size
 from dlrd.bench.table import Column, Row, print_table, save_figure, write
-from dlrd.plots.style import LINE, MARK, house_style
+from dlrd.plots.style import INK, LINE, MARK, house_style
 
 DIMENSIONS = 10, 100, 1_000, 10_000, 100_000
 DRAWS = 2, 8, 32, 128
@@ -78,7 +78,6 @@ def sizes(tolerance: float, max_gradients: int, max_dim: int, max_rows: int) -> 
     """All that is measured."""
     dims = [dim for dim in DIMENSIONS if dim <= max_dim]
     dim_of_draws = min(DIM_OF_DRAWS, max_dim)
-    families = ("mean-field", "low-rank")
     limits = {"tolerance": tolerance, "max_gradients": max_gradients}
     return [
         *(Size("draws", "mean-field", num, dim_of_draws, num, **limits) for num in DRAWS),
@@ -87,7 +86,7 @@ def sizes(tolerance: float, max_gradients: int, max_dim: int, max_rows: int) -> 
             for num in DATA
             if num <= max_rows
         ),
-        *(Size("dimension", name, dim, dim, NUM_DRAWS, **limits) for dim in dims for name in families),
+        *(Size("dimension", name, dim, dim, NUM_DRAWS, **limits) for dim in dims for name in FAMILIES),
     ]
 
 
@@ -132,7 +131,7 @@ def _figure(rows: Sequence[Row]) -> Figure:
         figure = Figure(figsize=(11, 3.8), layout="constrained")
         panels = figure.subplots(1, 3)
         for axes, axis in zip(panels, ("dimension", "draws", "data"), strict=True):
-            for family, color in (("mean-field", LINE), ("low-rank", MARK)):
+            for family, color in zip(FAMILIES, (LINE, MARK, INK), strict=True):
                 group = [row for row in rows if (row["axis"], row["family"]) == (axis, family)]
                 if group:
                     places = [row["size"] for row in group]

@@ -10,19 +10,26 @@ from dlrd.families.protocol import (
     Factorized,
     Family,
     FromNoise,
+    HasCouplings,
+    KnowsNoise,
     Moments,
     Natural,
+    Patterned,
     Quantiled,
     Refinable,
+    SecondOrder,
     Startable,
     Stratified,
+    Structured,
     WorkingForm,
+    log_prob_of,
     member_of,
     started,
 )
+from dlrd.families.sparse import SparseNormal
 from dlrd.families.trainable import Untrained, frozen, split
 
-LOADABLE = {cls.__name__: cls for cls in (FullRankNormal, LowRankNormal, MeanFieldNormal)}
+LOADABLE = {cls.__name__: cls for cls in (FullRankNormal, LowRankNormal, MeanFieldNormal, SparseNormal)}
 """Families that `dlrd.load` knows by name; of any other it is given one of the same structure."""
 
 __all__ = [
@@ -32,19 +39,26 @@ __all__ = [
     "Family",
     "FromNoise",
     "FullRankNormal",
+    "HasCouplings",
+    "KnowsNoise",
     "LowRankNormal",
     "MeanFieldNormal",
     "Mixture",
     "Moments",
     "Natural",
+    "Patterned",
     "Quantiled",
     "Refinable",
+    "SecondOrder",
+    "SparseNormal",
     "Startable",
     "Stratified",
+    "Structured",
     "Untrained",
     "WorkingForm",
     "default_family",
     "frozen",
+    "log_prob_of",
     "member_of",
     "split",
     "started",

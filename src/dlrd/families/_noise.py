@@ -17,3 +17,8 @@ def standard_noise(key: Key[Array, ""], shape: tuple[int, ...], dtype: DTypeLike
         lambda: jax.random.normal(key, shape, dtype),
         lambda: jnp.zeros(shape, dtype),
     )
+
+
+def standard_log_prob(noise: Float[Array, "*batch size"]) -> Float[Array, "*batch"]:
+    """The log density of N(0, I)."""
+    return -0.5 * jnp.sum(noise**2, axis=-1) - 0.5 * noise.shape[-1] * jnp.log(2 * jnp.pi)

@@ -31,6 +31,11 @@ class Curvature(Protocol):
     is_whole: ClassVar[bool]  # whether H is known in all directions
 
     @property
+    def couplings(self) -> Any:
+        """The `Couplings` of a sparse H, else None."""
+        ...
+
+    @property
     def diagonal(self) -> Numbers:
         """Of H."""
         ...
@@ -55,6 +60,10 @@ class Curvature(Protocol):
         """What is known of H⁻¹ beside a diagonal, on the host."""
         ...
 
+    def rescaled(self, factor: Numbers) -> "Curvature":
+        """That of the coordinates multiplied by these factors, on the host."""
+        ...
+
 
 class DenseCurvature(Untrained):
     """H as a whole matrix, for up to hundreds of parameters. NumPy arrays: no fit trains them."""
@@ -62,6 +71,10 @@ class DenseCurvature(Untrained):
     is_whole: ClassVar[bool] = True
     hessian: Numbers  # H, shape (dim, dim)
     root: Numbers  # W, lower triangular, likewise
+
+    @property
+    def couplings(self) -> None:
+        return None
 
     @property
     def diagonal(self) -> Numbers:
@@ -79,6 +92,10 @@ class DenseCurvature(Untrained):
     def log_volume(self) -> float:
         return float(np.sum(np.log(self.root.diagonal())))
 
+    def rescaled(self, factor: Numbers) -> "DenseCurvature":
+        hessian = np.asarray(self.hessian, float) / np.outer(factor, factor)
+        return DenseCurvature(hessian, np.asarray(self.root, float) * np.asarray(factor)[:, None])
+
     def axes(self) -> Axes:
         scale = self.hessian.diagonal() ** -0.5
         eigenvalues, directions = np.linalg.eigh(self.hessian * np.outer(scale, scale))
@@ -92,6 +109,10 @@ class LowRankCurvature(Untrained):
     scale: Numbers  # s, shape (dim,)
     directions: Numbers  # Q, orthonormal columns, shape (dim, rank)
     stretches: Numbers  # t, positive, shape (rank,)
+
+    @property
+    def couplings(self) -> None:
+        return None
 
     @property
     def diagonal(self) -> Numbers:
@@ -108,6 +129,9 @@ class LowRankCurvature(Untrained):
 
     def log_volume(self) -> float:
         return float(np.sum(np.log(self.scale)) + np.sum(np.log(self.stretches)))
+
+    def rescaled(self, factor: Numbers) -> "LowRankCurvature":
+        return LowRankCurvature(np.asarray(self.scale) * factor, self.directions, self.stretches)
 
     def axes(self) -> Axes:
         return Axes(self.scale, self.directions, self.stretches**2)

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families._limits import limited, limited_stretch
-from dlrd.families.curvature import Curvature, DenseCurvature
+from dlrd.families.couplings import Couplings
+from dlrd.families.curvature import Curvature
 
 ROOT_TWO = 2**0.5
 
@@ -37,6 +38,11 @@ class Curved(eqx.Module):
     def noise_size(self) -> int:
         return self.member.noise_size
 
+    @property
+    def couplings(self) -> Couplings | None:
+        """Of the curvature, if it is sparse."""
+        return self.curvature.couplings
+
     def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws dim"]:
         return self.member.sample_noise(key, num_draws)
 
@@ -48,6 +54,9 @@ class Curved(eqx.Module):
 
     def log_prob(self, x: Array) -> Array:
         return self.member.log_prob(x)
+
+    def log_prob_of_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+        return self.member.log_prob_of_noise(noise)
 
     def log_prob_factors(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
         return self.member.log_prob_factors(x)
@@ -73,29 +82,36 @@ class Curved(eqx.Module):
             return None
         return jnp.concatenate([gradient.member.loc, ROOT_TWO * gradient.member.log_scale])
 
+    def inner_products(
+        self, left: Float[np.ndarray, "row coordinate"], right: Float[np.ndarray, "other coordinate"]
+    ) -> Float[np.ndarray, "row other"]:
+        return left @ right.T
+
     def displacement(self, before: "Curved") -> Float[np.ndarray, " coordinate"]:
         shift, stretch = self._change(before)
         whitened = self.curvature.whiten(self.curvature.times(shift[None])[0])
         return np.concatenate([np.asarray(whitened), ROOT_TWO * stretch])
 
     def extrapolated(self, before: "Curved", length: float) -> "Curved":
-        """Scales change by factors. In units of the scales the curvature, a whole one, stays as it is."""
-        assert isinstance(self.curvature, DenseCurvature)
+        """Scales change by factors. In units of the scales the curvature stays as it is."""
         stretch = limited_stretch(length * self._change(before)[1])
-        factor = np.exp(stretch)
-        hessian = np.asarray(self.curvature.hessian, float) / np.outer(factor, factor)
-        root = np.asarray(self.curvature.root, float) * factor[:, None]
         here = self.member
         further = self._with(
             here.loc + length * (here.loc - before.member.loc),
             here.log_scale + jnp.asarray(stretch, here.log_scale.dtype),
         )
-        return further.with_curvature(DenseCurvature(hessian, root))
+        return further.with_curvature(self.curvature.rescaled(np.exp(stretch)))
 
     def with_curvature(self, curvature: Curvature) -> "Curved":
         """The curvature in the precision of the normal."""
         dtype = self.member.loc.dtype
-        return Curved(self.member, jax.tree.map(lambda array: np.asarray(array, dtype), curvature))
+        return Curved(
+            self.member,
+            jax.tree.map(
+                lambda array: np.asarray(array, dtype) if eqx.is_inexact_array_like(array) else array,
+                curvature,
+            ),
+        )
 
     def _change(self, before: "Curved") -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
         """Of the means and the logarithms of the scales."""

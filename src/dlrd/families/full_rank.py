@@ -12,9 +12,12 @@ from jaxtyping import Array, ArrayLike, Float, Key
 from dlrd.checks import check_count
 from dlrd.families._checks import check_shape, check_vector, float_array, is_concrete
 from dlrd.families._limits import limited, limited_norm, limited_stretch
-from dlrd.families._noise import standard_noise
+from dlrd.families._noise import standard_log_prob, standard_noise
 from dlrd.families._quantiles import normal_quantiles
-from dlrd.families.curvature import DenseCurvature
+from dlrd.families.coupled import Coupled
+from dlrd.families.curvature import Curvature, DenseCurvature
+from dlrd.families.sparse import SparseNormal
+from dlrd.families.sparse_curvature import SparseCurvature
 
 
 class FullRankNormal(eqx.Module):
@@ -37,7 +40,7 @@ class FullRankNormal(eqx.Module):
     """
 
     needs_whole_curvature: ClassVar[bool] = True
-    richer: ClassVar[str] = "a flow, a mixture, or another parameterisation"
+    richer: ClassVar[str] = "another parameterisation"
     loc: Float[Array, " dim"]
     cholesky: Float[Array, "dim dim"]
 
@@ -80,9 +83,11 @@ class FullRankNormal(eqx.Module):
         """The log density at `x`; leading axes are batches."""
         centered = (x - self.loc).reshape(-1, len(self.loc))
         noise = solve_triangular(self.scale_tril, centered.T, lower=True)
-        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.cholesky))))
-        normalizer = log_det + 0.5 * len(self.loc) * jnp.log(2 * jnp.pi)
-        return (-0.5 * jnp.sum(noise**2, axis=0) - normalizer).reshape(x.shape[:-1])
+        return self.log_prob_of_noise(noise.T).reshape(x.shape[:-1])
+
+    def log_prob_of_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+        """The log density at the draws that this noise gives, also where L is nearly singular."""
+        return standard_log_prob(noise) - jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.cholesky))))
 
     def natural_gradient(
         self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws dim"]
@@ -104,10 +109,14 @@ class FullRankNormal(eqx.Module):
             self.loc + root @ limited(step.loc), root + root @ limited_norm(step.scale_tril)
         )
 
-    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: DenseCurvature) -> "FullRankNormal":
-        """Laplace's approximation."""
+    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "FullRankNormal | Coupled":
+        """Laplace's approximation; where that is sparse, the best normal is so, too, and easier to find."""
         dtype = self.loc.dtype
-        return FullRankNormal(jnp.asarray(point, dtype), jnp.asarray(curvature.root, dtype))
+        if isinstance(curvature, SparseCurvature):
+            return Coupled(SparseNormal.at(point, curvature, dtype), curvature.couplings, FullRankNormal)
+        is_whole = isinstance(curvature, DenseCurvature)
+        root = curvature.root if is_whole else np.diag(np.asarray(curvature.diagonal) ** -0.5)
+        return FullRankNormal(jnp.asarray(point, dtype), jnp.asarray(root, dtype))
 
     def as_start(self) -> "FullRankNormal":
         return self
@@ -116,16 +125,23 @@ class FullRankNormal(eqx.Module):
         diagonal = jnp.diagonal(gradient.cholesky)
         return jnp.concatenate([gradient.loc, 2**0.5 * diagonal, jnp.tril(gradient.cholesky, -1).ravel()])
 
+    def inner_products(
+        self, left: Float[np.ndarray, "row coordinate"], right: Float[np.ndarray, "other coordinate"]
+    ) -> Float[np.ndarray, "row other"]:
+        return left @ right.T
+
     def displacement(self, before: "FullRankNormal") -> Float[np.ndarray, " coordinate"]:
         root = np.asarray(self.cholesky, float)
-        shift = scipy.linalg.solve_triangular(root, np.asarray(self.loc - before.loc, float), lower=True)
-        factor = scipy.linalg.solve_triangular(root, root - np.asarray(before.cholesky, float), lower=True)
+        shift = _solved(root, np.asarray(self.loc - before.loc, float))
+        factor = _solved(root, root - np.asarray(before.cholesky, float))
         return np.concatenate([shift, 2**0.5 * np.diagonal(factor), np.tril(factor, -1).ravel()])
 
     def extrapolated(self, before: "FullRankNormal", length: float) -> "FullRankNormal":
         """With L = L′ C from the earlier L′: the diagonal of C changes by factors, the rest linearly."""
         old, new = (np.asarray(each.scale_tril, float) for each in (before, self))
-        change = scipy.linalg.solve_triangular(old, new, lower=True)
+        change = _solved(old, new)
+        if not np.isfinite(change).all():
+            return self
         diagonal = change.diagonal()
         shear = np.tril(change / diagonal, -1)
         stretch = limited_stretch(length * np.log(np.abs(diagonal)))
@@ -154,3 +170,11 @@ class FullRankNormal(eqx.Module):
     def scale_tril(self) -> Float[Array, "dim dim"]:
         """L. Entries above the diagonal get no gradient, so they stay zero in any fit."""
         return jnp.tril(self.cholesky)
+
+
+def _solved(root: Float[np.ndarray, "dim dim"], right: Float[np.ndarray, "dim ..."]) -> np.ndarray:
+    """root⁻¹ times what is on the right; infinite where the root is singular to rounding."""
+    size = np.abs(root.diagonal())
+    if not size.min() > np.finfo(float).tiny:
+        return np.full(right.shape, np.inf)
+    return scipy.linalg.solve_triangular(root, right, lower=True)

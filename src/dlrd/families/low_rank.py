@@ -1,20 +1,20 @@
 """A normal whose covariance is diagonal plus low rank."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.checks import check_count
 from dlrd.families._checks import check_shape, check_vector, float_array
-from dlrd.families._limits import MAX_CHANGE, limited
+from dlrd.families._limits import MAX_CHANGE, limited, limited_stretch
 from dlrd.families._noise import standard_noise
 from dlrd.families._quantiles import normal_quantiles
 from dlrd.families.curvature import Curvature
+from dlrd.families.low_rank_geometry import LowRankGeometry, nearest_rotation
 
 
 class LowRankNormal(eqx.Module):
@@ -36,6 +36,7 @@ class LowRankNormal(eqx.Module):
     """
 
     needs_whole_curvature: ClassVar[bool] = False
+    richer: ClassVar[str] = "no family at all: dlrd.fit then goes on to richer normals, as far as that pays"
     loc: Float[Array, " dim"]
     log_scale: Float[Array, " dim"]
     factor: Float[Array, "dim rank"]
@@ -85,17 +86,42 @@ class LowRankNormal(eqx.Module):
     def log_prob(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
         r"""The log density at `x`; leading axes are batches.
 
-        With the small matrix $C = I + G^\top G$, $G = F/σ$, by the lemmas of Woodbury and of the determinant:
-        $w^\top Σ^{-1} w = ‖w/σ‖^2 - ‖C^{-1/2} G^\top w/σ‖^2$ and $|Σ| = |C| \prod σ^2$.
+        With $G = F/σ$, $w = (x - μ)/σ$ and $(G; I) = Q R$, Q orthonormal in columns, $|Σ| = |R|^2 \prod σ^2$
+        and $(x - μ)^\top Σ^{-1} (x - μ) = ‖(w; 0) - Q Q^\top (w; 0)‖^2$. The lemma of Woodbury would take a
+        difference of two squares, of large ones where F is much larger than σ.
+        """
+        own = (x - self.loc) * jnp.exp(-self.log_scale)
+        return self._log_density(own, jnp.zeros((*own.shape[:-1], self.factor.shape[1]), own.dtype))
+
+    def log_prob_of_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch"]:
+        r"""The log density at `from_noise(noise)`, without the rounding of these draws.
+
+        $((z - μ)/σ; 0) = (ε; -η) + (G; I) η$, and the second part lies in the range of Q: (ε; −η) may take
+        the place of the draw in `log_prob`. No number is then larger than the noise, whatever the scales.
+        """
+        own, shared = jnp.split(noise, [len(self.loc)], axis=-1)
+        return self._log_density(own, -shared)
+
+    def _log_density(
+        self, own: Float[Array, "*batch dim"], shared: Float[Array, "*batch rank"]
+    ) -> Float[Array, "*batch"]:
+        own, shared, log_det = self._residual(own, shared)
+        square = jnp.sum(own**2, axis=-1) + jnp.sum(shared**2, axis=-1)
+        return -0.5 * square - log_det - 0.5 * len(self.loc) * jnp.log(2 * jnp.pi)
+
+    def _residual(
+        self, own: Float[Array, "*batch dim"], shared: Float[Array, "*batch rank"]
+    ) -> tuple[Float[Array, "*batch dim"], Float[Array, "*batch rank"], Float[Array, ""]]:
+        """Both parts of (I − Q Qᵀ) (own; shared), and ½ log |Σ|.
+
+        By the decomposition of (G; I) only the root of Σ's condition enters, where I + GᵀG has all of it.
         """
         scaled = (self.factor * jnp.exp(-self.log_scale)[:, None]).astype(self.loc.dtype)
-        root = jnp.linalg.cholesky(jnp.eye(scaled.shape[1], dtype=scaled.dtype) + scaled.T @ scaled)
-        noise = ((x - self.loc) * jnp.exp(-self.log_scale)).reshape(-1, len(self.loc))
-        explained = solve_triangular(root, (noise @ scaled).T, lower=True)
-        square = jnp.sum(noise**2, axis=1) - jnp.sum(explained**2, axis=0)
-        log_det = jnp.sum(self.log_scale) + jnp.sum(jnp.log(jnp.diagonal(root)))
-        normalizer = log_det + 0.5 * len(self.loc) * jnp.log(2 * jnp.pi)
-        return (-0.5 * square - normalizer).reshape(x.shape[:-1])
+        basis, root = jnp.linalg.qr(jnp.concatenate([scaled, jnp.eye(scaled.shape[1], dtype=scaled.dtype)]))
+        upper, lower = jnp.split(basis, [len(self.loc)])
+        within = own @ upper + shared @ lower
+        log_det = jnp.sum(self.log_scale) + jnp.sum(jnp.log(jnp.abs(jnp.diagonal(root))))
+        return own - within @ upper.T, shared - within @ lower.T, log_det
 
     def natural_gradient(
         self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
@@ -104,14 +130,21 @@ class LowRankNormal(eqx.Module):
 
         For μ and F the covariance that is still to be multiplied by makes it the natural gradient: `moved`
         does that. As the effects of log σ and F overlap, the whole is only close to it.
+
+        For ε and η stand their expectations given the draw, σ y and Fᵀ y with y = −∇ log q, which have less
+        noise, and next to none for a column of F that is nearly zero. And as the expectation of h yᵀ is
+        symmetric, the mean of both triangles stands for it in h yᵀ F.
         """
         own, shared = jnp.split(noise, [len(self.loc)], axis=-1)
+        own, shared, _ = self._residual(own, -shared)
         scale = jnp.exp(self.log_scale)
-        residual = slopes + self._score(scale * own + shared @ self.factor.T)
+        score = own / scale
+        residual = slopes + score
+        symmetric = score.T @ (residual @ self.factor) - residual.T @ shared
         return LowRankNormal(
             jnp.mean(residual, axis=0),
             0.5 * scale * jnp.mean(residual * own, axis=0),
-            0.5 * residual.T @ shared / len(noise),
+            0.25 * symmetric / len(noise),
         )
 
     def moved(self, step: "LowRankNormal") -> "LowRankNormal":
@@ -128,14 +161,6 @@ class LowRankNormal(eqx.Module):
         norm = jnp.sqrt(jnp.sum(columns * change))
         return change * (size * MAX_CHANGE / jnp.maximum(norm, size * MAX_CHANGE))
 
-    def _score(self, centered: Float[Array, "num_draws dim"]) -> Float[Array, "num_draws dim"]:
-        """Σ⁻¹ (z − μ), by the lemma of Woodbury."""
-        inverse = jnp.exp(-self.log_scale)
-        scaled = self.factor * inverse[:, None]
-        core = jnp.eye(scaled.shape[1], dtype=scaled.dtype) + scaled.T @ scaled
-        noise = centered * inverse
-        return (noise - (scaled @ jnp.linalg.solve(core, scaled.T @ noise.T)).T) * inverse
-
     def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "LowRankNormal":
         """The widest directions of the curvature become columns of F; the others stay nearly zero."""
         dtype, rank = self.loc.dtype, self.factor.shape[1]
@@ -148,6 +173,39 @@ class LowRankNormal(eqx.Module):
 
     def as_start(self) -> "LowRankNormal":
         return self
+
+    def fisher_coordinates(self, gradient: "LowRankNormal") -> Float[Array, " coordinate"]:
+        """The gradient with respect to μ, log σ and F, row by row; `inner_products` knows the metric."""
+        return jnp.concatenate([gradient.loc, 2 * gradient.log_scale, 2 * gradient.factor.ravel()])
+
+    def inner_products(
+        self, left: Float[np.ndarray, "row coordinate"], right: Float[np.ndarray, "other coordinate"]
+    ) -> Float[np.ndarray, "row other"]:
+        """By the Fisher metric of (μ, log σ, F), but for directions that hardly change the distribution."""
+        geometry = LowRankGeometry.of(self.log_scale, self.factor)
+        with np.errstate(over="ignore", invalid="ignore"):
+            whitened = geometry.whitened(left)
+            return whitened @ (whitened if right is left else geometry.whitened(right)).T
+
+    def displacement(self, before: "LowRankNormal") -> Float[np.ndarray, " coordinate"]:
+        """The metric times the way, that of F from where it was up to a rotation."""
+        here, there = _on_host(self), _on_host(before)
+        rotation = nearest_rotation(here.factor / here.std, there.factor / here.std)
+        geometry = LowRankGeometry.of(here.log_scale, here.factor)
+        return geometry.lowered(
+            here.loc - there.loc, here.log_scale - there.log_scale, here.factor - there.factor @ rotation
+        )
+
+    def extrapolated(self, before: "LowRankNormal", length: float) -> "LowRankNormal":
+        """Scales change by factors; F, in units of the standard deviations and up to a rotation, linearly."""
+        here, there = _on_host(self), _on_host(before)
+        share, old_share = here.factor / here.std, there.factor / there.std
+        share = share + length * (share - old_share @ nearest_rotation(share, old_share))
+        share /= np.maximum(np.linalg.norm(share, axis=1, keepdims=True), 1)  # none is more than the whole
+        std = here.std * np.exp(limited_stretch(length * np.log(here.std / there.std)))
+        log_scale = here.log_scale + limited_stretch(length * (here.log_scale - there.log_scale))
+        arrays = here.loc + length * (here.loc - there.loc), log_scale, std * share
+        return LowRankNormal(*(jnp.asarray(array, self.loc.dtype) for array in arrays))
 
     def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
         """Of each coordinate, on the host."""
@@ -170,3 +228,20 @@ class LowRankNormal(eqx.Module):
     def scale_tril(self) -> Float[Array, "dim dim"]:
         """The lower triangular root of `covariance`, for `dlrd.kl` and `dlrd.jeffreys`."""
         return jnp.linalg.cholesky(self.covariance)
+
+
+class _OnHost(NamedTuple):
+    """The parameters in double precision, the standard deviations as a column."""
+
+    loc: Float[np.ndarray, " dim"]
+    log_scale: Float[np.ndarray, " dim"]
+    factor: Float[np.ndarray, "dim rank"]
+    std: Float[np.ndarray, "dim 1"]
+
+
+def _on_host(family: LowRankNormal) -> _OnHost:
+    loc, log_scale, factor = (
+        np.asarray(leaf, float) for leaf in (family.loc, family.log_scale, family.factor)
+    )
+    std = np.hypot(np.exp(log_scale), np.linalg.norm(factor, axis=1))
+    return _OnHost(loc, log_scale, factor, std[:, None])

@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float, Key
 from dlrd.checks import check_count
 from dlrd.families._checks import check_shape, check_vector, float_array
 from dlrd.families._limits import limited
-from dlrd.families._noise import standard_noise
+from dlrd.families._noise import standard_log_prob, standard_noise
 from dlrd.families._quantiles import normal_quantiles
 from dlrd.families.curvature import Curvature, diagonal_curvature
 from dlrd.families.curved import Curved
@@ -35,7 +35,7 @@ class MeanFieldNormal(eqx.Module):
     """
 
     needs_whole_curvature: ClassVar[bool] = False
-    richer: ClassVar[str] = "dlrd.FullRankNormal, or a flow"
+    richer: ClassVar[str] = "no family at all: dlrd.fit then goes on to richer normals, as far as that pays"
     loc: Float[Array, " dim"]
     log_scale: Float[Array, " dim"]
 
@@ -77,6 +77,10 @@ class MeanFieldNormal(eqx.Module):
         """The log density of each coordinate."""
         noise = (x - self.loc) * jnp.exp(-self.log_scale)
         return -0.5 * noise**2 - self.log_scale - 0.5 * jnp.log(2 * jnp.pi)
+
+    def log_prob_of_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+        """The log density at the draws that this noise gives."""
+        return standard_log_prob(noise) - jnp.sum(self.log_scale)
 
     def natural_gradient(
         self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws dim"]

@@ -53,6 +53,15 @@ class FromNoise(Family, Protocol):
 
 
 @runtime_checkable
+class KnowsNoise(Protocol):
+    """A family that knows the density of a draw by the noise that made it, however near singular it is."""
+
+    def log_prob_of_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch"]:
+        """The log density at `from_noise(noise)`."""
+        ...
+
+
+@runtime_checkable
 class Natural(FromNoise, Protocol):
     """A family that knows its own geometry: what a step changes is measured in units of its own spread."""
 
@@ -115,6 +124,36 @@ class Startable(Natural, Protocol):
 
 
 @runtime_checkable
+class Patterned(Protocol):
+    """A family that has the model's own pattern of couplings, which fits then look for."""
+
+    @property
+    def has_pattern(self) -> bool:
+        """Whether it has one."""
+        ...
+
+
+@runtime_checkable
+class SecondOrder(Natural, Protocol):
+    """A family whose `natural_gradient` has a third argument: products of the draws' Hessians."""
+
+    @property
+    def directions(self) -> Float[Array, "direction dim"] | None:
+        """That each draw's Hessian is multiplied with; None if gradients are enough."""
+        ...
+
+
+@runtime_checkable
+class HasCouplings(Protocol):
+    """A form that fits work with that may know the model's pattern."""
+
+    @property
+    def couplings(self) -> Any:
+        """The `Couplings` of the model, or None."""
+        ...
+
+
+@runtime_checkable
 class WorkingForm(Protocol):
     """The form of a family that fits work with, where that is not what users get."""
 
@@ -145,12 +184,19 @@ class Refinable(Protocol):
 class Certifiable(Natural, Protocol):
     """A family whose gap to its optimum the natural gradient tells: automatic fits then end certified.
 
-    Its coordinates are those in which the Fisher information is the identity (for the means of a family that
-    carries a curvature: the curvature), so that half the squared gradient is the gap, near the optimum.
+    Half the inner product of the gradient with itself is the gap, near the optimum. In most families'
+    coordinates the Fisher information is the identity (for the means of a family that carries a curvature:
+    the curvature), and that is a plain product.
     """
 
     def fisher_coordinates(self, gradient: Any) -> Float[Array, " coordinate"] | None:
         """A natural gradient of this family as a vector; None where it cannot tell the gap."""
+        ...
+
+    def inner_products(
+        self, left: Float[np.ndarray, "row coordinate"], right: Float[np.ndarray, "other coordinate"]
+    ) -> Float[np.ndarray, "row other"]:
+        """Of such vectors, on the host: what the inverse of the Fisher information makes of two gradients."""
         ...
 
     def displacement(self, before: Any) -> Float[np.ndarray, " coordinate"]:
@@ -159,6 +205,21 @@ class Certifiable(Natural, Protocol):
 
     def extrapolated(self, before: Any, length: float) -> Any:
         """The member `length` times as far beyond this one as it is from an earlier member."""
+        ...
+
+
+@runtime_checkable
+class Structured(Protocol):
+    """A family whose arrays have a structure of their own, which files keep beside them."""
+
+    @property
+    def structure(self) -> dict[str, np.ndarray]:
+        """The structure, as arrays."""
+        ...
+
+    @classmethod
+    def of_structure(cls, structure: dict[str, np.ndarray]) -> Any:
+        """Any member with this structure."""
         ...
 
 
@@ -180,6 +241,11 @@ class Quantiled(Moments, Protocol):
     def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
         """Of each coordinate."""
         ...
+
+
+def log_prob_of(family: Any, noise: Any, draws: Any) -> Float[Array, "*batch"]:
+    """The log density at draws, by the noise that made them if the family can."""
+    return family.log_prob_of_noise(noise) if isinstance(family, KnowsNoise) else family.log_prob(draws)
 
 
 def started(family: Any) -> Any:

@@ -12,6 +12,7 @@ from jaxtyping import ArrayLike
 from dlrd.families import Family, default_family
 from dlrd.fitting import inputs
 from dlrd.fitting.automatic.fit import fit_automatically
+from dlrd.fitting.automatic.ladder import climb
 from dlrd.fitting.explicit import fit_explicitly
 from dlrd.fitting.monitor import MonitorFn
 from dlrd.fitting.request import Sampling, Stepping, checked_request
@@ -44,11 +45,12 @@ def fit(
 
     Maximises the evidence lower bound $E_q[\log p(z) - \log q_λ(z)]$ over the family's parameters λ.
 
-    Without `optimizer` there is nothing to tune: the fit looks for modes from several points, starts at the
-    best one, takes natural gradients (Adam for families that have none) with the rule, and looks now and
-    then, with draws of its own, how far from the optimum it is. It ends when that is below the `tolerance`
-    with confidence. `Fit.verdict` says how sure it is. With `optimizer` it is plain stochastic variational
-    inference with that optimiser, as in the paper, for `steps` steps.
+    Without `optimizer` there is nothing to tune: the fit looks for modes from several points, or for where
+    most of a hierarchy's posterior is, starts at the best one, takes natural gradients (Adam for families
+    that have none) with the rule, and looks now and then, with draws of its own, how far from the optimum it
+    is. It ends when that is below the `tolerance` with confidence. `Fit.verdict` says how sure it is. With
+    `optimizer` it is plain stochastic variational inference with that optimiser, as in the paper, for `steps`
+    steps.
 
     Ctrl-C ends the fit with what there is: of an automatic fit, what it has measured last. A value that is
     not finite ends it with the last good parameters. `Fit.outcome` tells.
@@ -58,12 +60,14 @@ def fit(
             model, as those of `dlrd.models`.
         family: where to start: any distribution with `sample` and `log_prob` whose arrays are trained. An
             automatic fit of a normal looks for modes from its mean and from draws of it. If not given, the
-            model must know its dimension: N(0, I) of full rank up to 200 dimensions, mean-field above.
+            model must know its dimension: an automatic fit then tries richer and richer normals, each from
+            the last one's answer, and keeps the best; with `optimizer`, it is N(0, I) of full rank up to 200
+            dimensions, mean-field above.
         key: a whole number or a `jax.random.key`.
         tolerance: of an automatic fit: the gap between the ELBO and the highest that the family can reach
-            nearby, in nats; 0.01 if not given.
+            nearby, in nats; 0.01 if not given, or 2e-4 a dimension where that is more.
         max_gradients: of an automatic fit: its budget, everything counted; 100,000 if not given. The search
-            for a first mode and the first 512 draws are not cut short.
+            for a first start and the first 512 draws are not cut short.
         starts: of an automatic fit: points from which it looks for modes; 16 if not given.
         optimizer: an optax transformation, as `optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))`.
         steps: how many, with `optimizer`.
@@ -104,6 +108,8 @@ def fit(
     request = checked_request(aim, stepping, Sampling(num_draws, gradient), checkpoint, progress)
     model, start = _prepared(log_density, family)
     if request.aim is not None:
+        if family is None:
+            return climb(model, inputs.as_key(key), request)
         return fit_automatically(model, start, inputs.as_key(key), request)
     (result,) = fit_explicitly(model, start, jnp.expand_dims(inputs.as_key(key), 0), request)
     return result
@@ -162,10 +168,10 @@ def fit_many(
     model, start = _prepared(log_density, family)
     if request.aim is None:
         return fit_explicitly(model, start, each_key, request)
-    return [
-        fit_automatically(model, start, each, request.in_folder(str(number)))
-        for number, each in enumerate(each_key)
-    ]
+    folders = [request.in_folder(str(number)) for number in range(len(each_key))]
+    if family is None:
+        return [climb(model, each, own) for each, own in zip(each_key, folders, strict=True)]
+    return [fit_automatically(model, start, each, own) for each, own in zip(each_key, folders, strict=True)]
 
 
 def _prepared(log_density: Model | LogDensity, family: Family | None) -> tuple[Model, Family]:

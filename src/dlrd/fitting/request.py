@@ -19,7 +19,7 @@ from dlrd.gradients import Estimator
 class Aim(NamedTuple):
     """Where an automatic fit may end, and from how many points it looks for a start."""
 
-    tolerance: float = 1e-2  # in nats
+    tolerance: float | None = None  # in nats; None: what suits the dimension
     max_gradients: int = 100_000
     starts: int = 16
 
@@ -91,10 +91,12 @@ def checked_request(
     others = stepping._asdict()
     _refuse(others, "together with optimizer", "an automatic fit takes tolerance and max_gradients")
     asked = Aim(**{name: value for name, value in aim.items() if value is not None})
-    check_positive("tolerance", asked.tolerance)
+    if asked.tolerance is not None:
+        check_positive("tolerance", asked.tolerance)
+        asked = asked._replace(tolerance=float(asked.tolerance))
     check_count("max_gradients", asked.max_gradients)
     check_count("starts", asked.starts)
-    return Request(asked._replace(tolerance=float(asked.tolerance)), stepping, sampling, watching)
+    return Request(asked, stepping, sampling, watching)
 
 
 def _refuse(options: dict[str, Any], where: str, instead: str) -> None:

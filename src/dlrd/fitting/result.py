@@ -2,27 +2,28 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array
 
-from dlrd.families import LOADABLE, Family, Quantiled
+from dlrd.families import LOADABLE, Family, Quantiled, Structured, split
 from dlrd.fitting import archive
 from dlrd.fitting.checkpoint import from_numpy, to_numpy
 from dlrd.fitting.history import History
 from dlrd.fitting.inputs import as_key
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.summary import Summary, summarize, summarize_draws
-from dlrd.fitting.verdict import Verdict
+from dlrd.fitting.verdict import Rung, Verdict
 from dlrd.models import Model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FORMAT = 2
+_FORMAT = 3
+_STRUCTURE = "structure."
 _SUMMARY_DRAWS = 10_000
 
 
@@ -120,8 +121,10 @@ class Fit:
 
     def save(self, path: str | Path) -> None:
         """Writes the fit to one file that `dlrd.load` reads; no pickle, and no data of the model."""
-        leaves = [leaf for leaf in jax.tree.leaves(self.family) if eqx.is_array(leaf)]
+        leaves = jax.tree.leaves(_parts(self.family)[0])
         arrays = {f"family.{i}": to_numpy(leaf) for i, leaf in enumerate(leaves)}
+        if isinstance(self.family, Structured):
+            arrays |= {f"{_STRUCTURE}{name}": array for name, array in self.family.structure.items()}
         arrays |= {f"history.{name}": column for name, column in asdict(self.history).items()}
         arrays |= {f"monitored.{name}": values for name, values in (self.monitored or {}).items()}
         data = {
@@ -178,14 +181,14 @@ def load(path: str | Path, family: Family | None = None, model: Model | None = N
                 f"{path} holds a {data['family']}, which dlrd does not know; "
                 "pass one of the same structure as family"
             )
-        template = LOADABLE[data["family"]].standard(1)
+        template = _template(LOADABLE[data["family"]], arrays)
         shapes_differ = False
     else:
         template = family
         shapes_differ = [a.shape for a in saved] != [
             leaf.shape for leaf in jax.tree.leaves(family) if eqx.is_array(leaf)
         ]
-    dynamic, static = eqx.partition(template, eqx.is_array)
+    dynamic, static = _parts(template)
     leaves, treedef = jax.tree.flatten(dynamic)
     if shapes_differ or len(leaves) != len(saved):
         raise ValueError(f"family must have the structure of the {data['family']} saved in {path}")
@@ -206,5 +209,25 @@ def load(path: str | Path, family: Family | None = None, model: Model | None = N
             if name.startswith("monitored.")
         }
         or None,
-        verdict=Verdict(**data["verdict"]) if data.get("verdict") else None,
+        verdict=_verdict(data["verdict"]) if data.get("verdict") else None,
     )
+
+
+def _parts(family: Any) -> tuple[Any, Any]:
+    """The arrays that are saved, of a family with a structure beside them what is trained, and the rest."""
+    if isinstance(family, Structured):
+        return split(cast("Any", family))
+    return eqx.partition(family, eqx.is_array)
+
+
+def _template(kind: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """A family of the kind and structure of the saved one."""
+    structure = {
+        name.removeprefix(_STRUCTURE): array for name, array in arrays.items() if name.startswith(_STRUCTURE)
+    }
+    return kind.of_structure(structure) if structure else kind.standard(1)
+
+
+def _verdict(saved: dict[str, Any]) -> Verdict:
+    rungs = [Rung(*rung) for rung in saved.pop("rungs")]
+    return Verdict(**saved, rungs=rungs)

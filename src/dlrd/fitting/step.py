@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from dlrd.families import Family, FromNoise, Natural, split
+from dlrd.families import Family, FromNoise, Natural, SecondOrder, split
 from dlrd.fitting import average
 from dlrd.fitting.outcome import Outcome
 from dlrd.gradients import Estimator
@@ -141,10 +141,13 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
 
 def _noise(method: Method, family: FromNoise, state: State) -> Float[Array, "num_draws noise"]:
     """The part of the Sobol sequence that is this step's turn."""
-    num_points = method.num_draws if method.draws == "sobol" else method.num_draws // 2
+    # Hessians of mirror images have a mean without the noise of third derivatives.
+    has_hessian = isinstance(family, SecondOrder) and method.num_draws % 2 == 0
+    is_paired = method.draws == "sobol_pairs" or has_hessian
+    num_points = method.num_draws // 2 if is_paired else method.num_draws
     dtype = jnp.result_type(*jax.tree.leaves(state.trainable))
     noise = sobol_noise(state.key, state.step, num_points, family.noise_size, dtype)
-    return noise if method.draws == "sobol" else jnp.concatenate([noise, -noise])
+    return jnp.concatenate([noise, -noise]) if is_paired else noise
 
 
 def _optimizer(method: Method, learning_rate: Float[Array, ""] | None) -> optax.GradientTransformation:

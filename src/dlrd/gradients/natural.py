@@ -1,11 +1,12 @@
 """Gradients in the family's own geometry."""
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Family, Natural, split
+from dlrd.families import Family, Natural, SecondOrder, log_prob_of, split
 from dlrd.gradients.estimate import Estimate, evaluated_model, good_rows
-from dlrd.models import LogDensity, Model
+from dlrd.models import LogDensity, Model, hessian_products
 
 
 def natural_gradient(
@@ -49,10 +50,22 @@ def natural_gradient(
     noise = family.sample_noise(key, num_draws)
     draws = family.from_noise(noise)
     values, slopes = model.values_and_gradients(draws, key)
-    terms = values - family.log_prob(draws)
+    terms = values - log_prob_of(family, noise, draws)
     chosen = finite_rows(terms, slopes)
-    gradient, _ = split(family.natural_gradient(slopes[chosen], noise[chosen]))
+    extra = []
+    if isinstance(family, SecondOrder) and family.directions is not None:
+        measured = draws[chosen[np.asarray(hessian_rows(num_draws))]]
+        extra = [hessian_products(model, measured, family.directions, key)]
+    gradient, _ = split(family.natural_gradient(slopes[chosen], noise[chosen], *extra))
     return Estimate(terms[chosen], gradient, is_natural=True)
+
+
+def hessian_rows(num_draws: int) -> list[int]:
+    """The draws at which Hessians are measured: two of them, mirror images where draws come in such pairs.
+
+    A Hessian costs many gradients, and the means need more draws than the precision does.
+    """
+    return [0] if num_draws == 1 else [0, num_draws - num_draws // 2]
 
 
 def finite_rows(values: Float[Array, " draw"], slopes: Float[Array, "draw dim"]) -> Array:

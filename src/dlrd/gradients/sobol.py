@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, UInt32
 
+from dlrd.families import SecondOrder, log_prob_of
+
 LOG_LENGTH = 13
 """The sequence has 2¹³ points; then it begins again, shifted."""
 MAX_SIZE = 21_201
@@ -33,6 +35,9 @@ class Driven(eqx.Module):
     def log_prob(self, x: Array) -> Array:
         return self.family.log_prob(x)
 
+    def log_prob_of_noise(self, noise: Float[Array, "*batch noise"]) -> Array:
+        return log_prob_of(self.family, noise, self.family.from_noise(noise))
+
     @property
     def noise_size(self) -> int:
         return self.family.noise_size
@@ -44,9 +49,13 @@ class Driven(eqx.Module):
         return self.family.from_noise(noise)
 
     def natural_gradient(
-        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"], *products: Array
     ) -> "Driven":
-        return Driven(self.family.natural_gradient(slopes, noise), self.noise)
+        return Driven(self.family.natural_gradient(slopes, noise, *products), self.noise)
+
+    @property
+    def directions(self) -> Float[Array, "direction dim"] | None:
+        return self.family.directions if isinstance(self.family, SecondOrder) else None
 
     def moved(self, step: "Driven") -> "Driven":
         return Driven(self.family.moved(step.family), self.noise)

@@ -4,6 +4,7 @@ from dlrd.models.functions import FunctionModel, as_model, function
 from dlrd.models.host import HostModel, host
 from dlrd.models.names import coordinate_names
 from dlrd.models.protocol import LogDensity, Model
+from dlrd.models.second_order import hessian_products
 
 __all__ = [
     "FunctionModel",
@@ -13,5 +14,6 @@ __all__ = [
     "as_model",
     "coordinate_names",
     "function",
+    "hessian_products",
     "host",
 ]

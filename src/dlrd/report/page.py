@@ -110,9 +110,12 @@ def _verdict_facts(verdict: Verdict | None) -> dict[str, str]:
     facts = {}
     if np.isfinite(verdict.gap):
         facts["Gap to the best nearby"] = (
-            f"{max(verdict.gap, 0):.1g} ± {verdict.gap_error:.1g} nats (tolerance {verdict.tolerance:g})"
+            f"{max(verdict.gap, 0):.1g} ± {verdict.gap_error:.1g} nats (tolerance {verdict.tolerance:g}"
+            f"{'' if verdict.is_certain else ', not reached'})"
         )
     facts["Pareto k̂"] = verdict.tail_sentence.removeprefix("k̂ = ")
+    if len(verdict.rungs) > 1:
+        facts["Tried, each from the one before"] = "; ".join(verdict.rung_sentences)
     facts["Gradients"] = f"{verdict.num_gradients:,} ({spent})"
     return facts
 

@@ -15,7 +15,7 @@ import dlrd
 from dlrd.bench.posteriors.optimum import elbo_gap, optimum
 from dlrd.fitting.verdict import Verdict
 
-TOLERANCE = 1e-2  # the default
+TOLERANCE = 1e-2  # the default in few dimensions
 LOOK = 256  # draws of the shortest look, by which a budget may be exceeded
 COVARIANCE = np.array([[1.0, 0.8, 0.0], [0.8, 2.0, -0.5], [0.0, -0.5, 0.3]])
 MEAN = np.array([1.0, -2.0, 0.5])
@@ -85,8 +85,8 @@ def mean_field() -> dlrd.Fit:
 
 @pytest.fixture(scope="module")
 def centred_hierarchy() -> dlrd.Fit:
-    """Too short to be certified, from few starts: what it warns of is known by then."""
-    return fit(eight_schools, dlrd.FullRankNormal.standard(10), max_gradients=20_000, starts=2)
+    """To a tolerance that cannot be reached: what it warns of is known long before."""
+    return fit(eight_schools, dlrd.FullRankNormal.standard(10), max_gradients=20_000, tolerance=1e-5)
 
 
 def check_correlated(fit: dlrd.Fit, best: Any) -> None:
@@ -106,7 +106,7 @@ def test_mean_field_of_a_correlated_normal(mean_field: dlrd.Fit) -> None:
     check_correlated(mean_field, dlrd.MeanFieldNormal(MEAN, np.log(scale)))
     assert mean_field.family.mean.dtype == jnp.float32
     assert not says(mean_field, "other mode")
-    assert not says(mean_field, "no mode")
+    assert not says(mean_field, "funnel")
 
 
 def test_double_precision() -> None:
@@ -137,8 +137,8 @@ def test_half_precision_family_keeps_its_type() -> None:
 def test_low_rank_normal() -> None:
     exact = dlrd.LowRankNormal(jnp.arange(4.0), jnp.linspace(-1, 1, 4), [[1.0], [-2.0], [0.5], [3.0]])
     found = fit(exact.log_prob, dlrd.LowRankNormal.standard(4, rank=1))
-    assert found.outcome is dlrd.Outcome.AGREED
-    assert np.isnan(verdict(found).gap)
+    assert found.outcome is dlrd.Outcome.CERTIFIED
+    assert verdict(found).gap < TOLERANCE
     assert dlrd.kl(found.family, exact) < TOLERANCE
     assert abs(found.elbo + float(dlrd.kl(found.family, exact))) < 4 * verdict(found).elbo_error + 1e-5
 
@@ -157,7 +157,7 @@ def test_one_start_ends_in_the_nearest_mode() -> None:
 
 def test_centred_hierarchy(centred_hierarchy: dlrd.Fit) -> None:
     assert centred_hierarchy.outcome is dlrd.Outcome.BUDGET
-    assert says(centred_hierarchy, "no mode was found")
+    assert says(centred_hierarchy, "depends on z[1], as in a funnel")
     assert says(centred_hierarchy, "non-centred")
     assert np.isfinite(centred_hierarchy.family.mean).all()
     assert 0 < centred_hierarchy.family.mean[0] < 10  # the grand mean is about 4.4
@@ -214,6 +214,14 @@ def test_funnel() -> None:
     short = fit(funnel, dlrd.MeanFieldNormal.standard(5), tolerance=1e-9, max_gradients=budget)
     assert short.outcome is dlrd.Outcome.BUDGET
     assert budget - 2 * LOOK < verdict(short).num_gradients <= budget + LOOK
+
+
+def test_density_without_a_curvature() -> None:
+    """Laplace's: the best normal has the standard deviation √(π/2), as −σ √(2/π) + log σ tells."""
+    found = fit(lambda z: -jnp.sum(jnp.abs(z - 1)), dlrd.MeanFieldNormal.standard(3), max_gradients=20_000)
+    best = 3 * (-1 + 0.5 * np.log(np.pi / 2) + 0.5 * np.log(2 * np.pi * np.e))
+    assert found.outcome is dlrd.Outcome.CERTIFIED
+    assert abs(found.elbo - best) < TOLERANCE + 4 * verdict(found).elbo_error
 
 
 @pytest.mark.usefixtures("x64")
@@ -311,13 +319,22 @@ def test_summary_says_how_sure_it_is(mean_field: dlrd.Fit, centred_hierarchy: dl
     assert f"Gradients: {verdict(mean_field).num_gradients:,} (start " in text
     assert "k̂ = " in text
     text = str(centred_hierarchy.summary())
-    assert "Warning: no mode was found" in text
+    assert "Warning: how narrow the posterior is along" in text
 
 
-def test_family_that_is_too_narrow_is_told_apart(centred_hierarchy: dlrd.Fit) -> None:
-    assert verdict(centred_hierarchy).tail_shape > 0.7
-    assert says(centred_hierarchy, "heavier tails")
-    assert says(centred_hierarchy, "try a flow, a mixture")
+def test_family_that_is_too_narrow_is_told_apart() -> None:
+    """Of a normal with a correlation of 0.99 the best mean-field one has a hundredth of the variance along
+    the diagonal: the ratios have a Pareto tail of shape 1 − 1/100."""
+
+    def ridge(z: jax.Array) -> jax.Array:
+        return -0.5 * (z[0] ** 2 - 1.98 * z[0] * z[1] + z[1] ** 2) / (1 - 0.99**2)
+
+    found = fit(ridge, dlrd.MeanFieldNormal.standard(2))
+    assert found.outcome is dlrd.Outcome.CERTIFIED
+    shape, error = verdict(found).tail_shape, verdict(found).tail_shape_error
+    assert max(0.7, 0.99 - 4 * error) < shape < 0.99 + 4 * error
+    assert says(found, "heavier tails")
+    assert says(found, f"try {dlrd.MeanFieldNormal.richer}")
 
 
 def test_saved_fit_keeps_its_verdict(

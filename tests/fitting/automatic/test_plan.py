@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import dlrd
-from dlrd.fitting.automatic.plan import ADAM_RATE, NATURAL_RATE, Plan, Task
+from dlrd.fitting.automatic.plan import ADAM_RATE, NATURAL_RATE, Plan, Task, default_tolerance
 from dlrd.fitting.request import Aim
 from dlrd.gradients.sobol import MAX_CHEAP
 
@@ -29,7 +29,9 @@ def is_adam(task: Task) -> bool:
     return bool(optax.tree_utils.tree_get_all_with_path(state, "nu"))
 
 
-@pytest.mark.parametrize("family", [MEAN_FIELD, FULL_RANK, dlrd.LowRankNormal.standard(2, 1)])
+@pytest.mark.parametrize(
+    "family", [MEAN_FIELD, FULL_RANK, dlrd.LowRankNormal.standard(2, 1), dlrd.SparseNormal.standard(2)]
+)
 def test_normals_take_natural_gradients_with_the_rule_alone(task: MakeTask, family: Any) -> None:
     made = task(family=family)
     assert made.is_natural
@@ -116,6 +118,16 @@ def test_aim_and_plan_go_along(task: MakeTask) -> None:
     assert made.plan == Plan(is_averaging=False)
     assert not made.method.is_averaging
     assert task().method.is_averaging
+
+
+@pytest.mark.parametrize(("dim", "tolerance"), [(1, 0.01), (50, 0.01), (100, 0.02), (1000, 0.2)])
+def test_tolerance_that_is_not_given_suits_the_dimension(task: MakeTask, dim: int, tolerance: float) -> None:
+    """A hundredth of a nat, and from 50 dimensions on 2e-4 for each."""
+    np.testing.assert_allclose(default_tolerance(dim), tolerance, rtol=1e-15)
+    family = dlrd.MeanFieldNormal.standard(dim)
+    model = dlrd.models.function(lambda z: -0.5 * jnp.sum(z**2), dim)
+    assert task(model, family).tolerance == default_tolerance(dim)
+    assert task(model, family, aim=Aim(tolerance=0.5)).tolerance == 0.5
 
 
 def test_second_task_finds_the_compiled_program_of_the_first(task: MakeTask) -> None:

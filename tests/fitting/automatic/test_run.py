@@ -119,7 +119,7 @@ def test_diverged_and_resumed(seen: Seen, tmp_path: pathlib.Path) -> None:
     assert second.outcome is dlrd.Outcome.DIVERGED
     check_measured(second, seen)
     again = dlrd.fit(walled, start, **arguments)
-    assert again.verdict == second.verdict
+    assert repr(again.verdict) == repr(second.verdict)  # k̂ is nan where few draws have a density
     check_measured(again, seen)
 
 

@@ -14,7 +14,7 @@ import pytest
 import dlrd
 from dlrd.fitting import loop
 from dlrd.fitting.automatic import run
-from dlrd.fitting.automatic.start import candidates
+from dlrd.fitting.automatic.start import candidates, structure
 from dlrd.fitting.automatic.steps import refine, stepping
 
 AssertSame = Callable[[dlrd.Fit, dlrd.Fit], None]
@@ -186,3 +186,36 @@ def test_checkpoint_of_another_fit_is_refused(tmp_path: pathlib.Path) -> None:
 def test_killed_at_random_moments(killed_and_whole: KilledAndWhole, assert_same_fit: AssertSame) -> None:
     """A real process, killed with SIGKILL again and again, ends like one that was left alone."""
     assert_same_fit(*killed_and_whole(RUN))
+
+
+def hierarchy(z: jax.Array) -> jax.Array:
+    """Twenty effects around a mean, with an unknown spread."""
+    mean, log_spread, effects = z[0], z[1], z[2:]
+    prior = -0.5 * jnp.sum((effects - mean) ** 2) * jnp.exp(-2 * log_spread) - 20 * log_spread
+    seen = jnp.linspace(-2, 3, 20)
+    return prior - 0.5 * jnp.exp(2 * log_spread) + log_spread - 0.5 * jnp.sum((seen - effects) ** 2)
+
+
+@pytest.mark.parametrize("family", [dlrd.SparseNormal, dlrd.FullRankNormal])
+def test_pattern_of_the_model_is_kept(
+    family: Any,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual_handler: None,
+    assert_same_fit: AssertSame,
+) -> None:
+    """Of a fit that takes Hessians: the next call goes on without looking for the pattern again."""
+    settings = {
+        "log_density": hierarchy,
+        "family": family.standard(22),
+        "tolerance": 1e-3,
+        "max_gradients": 20_000,
+    }
+    undisturbed = fit(None, **settings)
+    with monkeypatch.context() as patched:
+        press_at_call(patched, run, "take_certificate", 2)
+        assert fit(tmp_path, **settings).outcome is dlrd.Outcome.INTERRUPTED
+    with monkeypatch.context() as patched:
+        looked = press_at_call(patched, structure, "find_pattern", 0)
+        assert_same_fit(fit(tmp_path, **settings), undisturbed)
+        assert not looked

@@ -61,6 +61,7 @@ def test_family_is_the_average_over_the_tail(task: MakeTask, state: MakeState) -
     averaged = dataclasses.replace(fresh, steps=steps).family
     np.testing.assert_allclose(averaged.mean, 3.0)
     assert averaged.curvature.hessian is fresh.rest.curvature.hessian
+    np.testing.assert_array_equal(dataclasses.replace(fresh, steps=steps).last_iterate.mean, 4.0)
 
 
 def test_family_is_the_latest_where_no_average_is_kept(task: MakeTask, state: MakeState) -> None:

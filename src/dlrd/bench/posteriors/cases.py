@@ -1,5 +1,6 @@
-"""The problems of the benchmarks, each with a mean-field and a full-rank normal and the best of these."""
+"""The small problems of the benchmarks, each with mean-field and full-rank normals and the best of these."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from jaxtyping import Array
 
 from dlrd.bench.posteriors.models import MODELS, Posterior, posteriors
 from dlrd.bench.posteriors.optimum import Normal, factorized, laplace, optimum
-from dlrd.families import FullRankNormal, MeanFieldNormal
+from dlrd.families import Family, FullRankNormal, MeanFieldNormal
 from dlrd.fitting import archive
 from dlrd.models import LogDensity
 from dlrd.paper.problems import logistic, synthetic
@@ -21,6 +22,8 @@ from dlrd.paper.references.field import field_reference
 FAMILIES = {"mean-field": MeanFieldNormal, "full-rank": FullRankNormal}
 PROBLEMS = (*MODELS, "synthetic", "logistic", "field")
 """Names of all problems: the nine posteriors, and the paper's three."""
+TOLERANCE = 1e-2
+"""Of fits of these problems where none is given, in nats."""
 NUM_ROUGH = 2**12
 """Draws behind the normal from which the search for the field problem's best begins."""
 
@@ -28,11 +31,11 @@ NUM_ROUGH = 2**12
 class Settings(NamedTuple):
     """What a part with these problems is told."""
 
-    folder: Path  # of the nine posteriors
+    folder: Path  # of the nine posteriors; those with more dimensions are in `larger` in it
     out: Path  # results go to a folder in it, named as the part
     num_seeds: int  # fits of each
     max_gradients: int  # of each fit
-    tolerance: float  # of each automatic fit, in nats
+    tolerance: float | None = None  # of each automatic fit, in nats; None: what suits the problem
     problems: Sequence[str] = ()  # names; all if empty
 
     @property
@@ -40,11 +43,16 @@ class Settings(NamedTuple):
         """What results are kept with."""
         return {"seeds": self.num_seeds, "tolerance": self.tolerance, "max_gradients": self.max_gradients}
 
-    def check(self) -> None:
-        """Raises an error with one sentence if a problem has no such name or the folder lacks a file."""
-        unknown = [name for name in self.problems if name not in PROBLEMS]
+    def check(self, others: Sequence[str] = ()) -> None:
+        """Raises an error with one sentence if a problem has no such name or the folder lacks a file.
+
+        Args:
+            others: names that the part knows besides the small problems.
+        """
+        known = (*PROBLEMS, *others)
+        unknown = [name for name in self.problems if name not in known]
         if unknown:
-            raise ValueError(f"a problem must be one of {', '.join(PROBLEMS)}, got {', '.join(unknown)}")
+            raise ValueError(f"a problem must be one of {', '.join(known)}, got {', '.join(unknown)}")
         _chosen(self)
 
 
@@ -57,34 +65,40 @@ class Case(NamedTuple):
     log_density: LogDensity
     optimum: Normal
     posterior: Posterior | None  # with the reference, where there is one
+    tolerance: float  # of automatic fits, in nats
 
     @property
     def start(self) -> Normal:
         """The standard normal of the kind."""
         return FAMILIES[self.family].standard(self.dim)
 
+    def best_near(self, found: Family) -> Normal:
+        """The best of the kind, which is known whatever a fit has found."""
+        return self.optimum
+
 
 def cases(settings: Settings) -> Iterator[Case]:
-    """All problems with both families; double precision holds while one iterates.
+    """All small problems with both families; double precision holds while one iterates.
 
     The best normals are searched for once and kept in `out`/optima.npz: a part that comes later, or the same
     one called again, finds them there.
     """
-    kept = _Kept(settings.out / "optima.npz")
+    kept = Kept(settings.out)
+    with_families = functools.partial(_with_families, kept, settings.tolerance or TOLERANCE)
     with jax.enable_x64(True):
         for posterior in _chosen(settings):
-            yield from _with_families(posterior.name, posterior.dim, posterior.log_density, kept, posterior)
+            yield from with_families(posterior.name, posterior.dim, posterior.log_density, posterior)
         if _is_wanted("synthetic", settings):
-            yield from _with_families("synthetic", 100, synthetic().log_density, kept)
+            yield from with_families("synthetic", 100, synthetic().log_density)
         if _is_wanted("logistic", settings):
-            yield from _with_families("logistic", 31, logistic(), kept)
+            yield from with_families("logistic", 31, logistic())
         if _is_wanted("field", settings):
             problem = field()
 
             def near_best() -> FullRankNormal:  # jax cannot differentiate the solver twice
                 return field_reference(NUM_ROUGH).family
 
-            yield from _with_families("field", len(problem.truth), problem.log_density, kept, near=near_best)
+            yield from with_families("field", len(problem.truth), problem.log_density, near=near_best)
 
 
 def _is_wanted(name: str, settings: Settings) -> bool:
@@ -98,22 +112,22 @@ def _chosen(settings: Settings) -> list[Posterior]:
 
 
 def _with_families(
+    kept: "Kept",
+    tolerance: float,
     name: str,
     dim: int,
     log_density: LogDensity,
-    kept: "_Kept",
     posterior: Posterior | None = None,
     near: Callable[[], FullRankNormal] | None = None,
 ) -> Iterator[Case]:
     for family in FAMILIES:
-        # Data may have changed behind a name; the density at a point tells.
-        fingerprint = float(log_density(jnp.full(dim, 0.1)))
-        best = kept.get(f"{name}/{family}", fingerprint)
-        if best is None:
+
+        def search(family: str = family) -> Normal:
             start = laplace(log_density, dim) if near is None else near()
-            best = optimum(log_density, start if family == "full-rank" else factorized(start)).family
-            kept.put(f"{name}/{family}", fingerprint, best)
-        yield Case(name, family, dim, log_density, best, posterior)
+            return optimum(log_density, start if family == "full-rank" else factorized(start)).family
+
+        best = kept.get_or(search, f"{name}/{family}", log_density, dim)
+        yield Case(name, family, dim, log_density, best, posterior, tolerance)
 
 
 def arrays_of(family: Normal) -> dict[str, Array]:
@@ -128,19 +142,25 @@ def from_arrays(loc: np.ndarray, scale: np.ndarray) -> Normal:
     return kind(jnp.asarray(loc), jnp.asarray(scale))
 
 
-class _Kept:
-    """Best normals in a file."""
+class Kept:
+    """Best normals in a file.
 
-    def __init__(self, path: Path):
-        self._path = path
-        self._arrays = archive.read(path)[0] if path.exists() else {}
+    Args:
+        folder: with the file `optima.npz`.
+    """
 
-    def get(self, name: str, fingerprint: float) -> Normal | None:
-        if self._arrays.get(f"{name}/fingerprint") != fingerprint:
-            return None
-        return from_arrays(*(self._arrays[f"{name}/{part}"] for part in ("loc", "scale")))
+    def __init__(self, folder: Path):
+        self._path = folder / "optima.npz"
+        self._arrays = archive.read(self._path)[0] if self._path.exists() else {}
 
-    def put(self, name: str, fingerprint: float, family: Normal) -> None:
-        parts = {"fingerprint": fingerprint, **arrays_of(family)}
+    def get_or(self, search: Callable[[], Normal], name: str, log_density: LogDensity, dim: int) -> Normal:
+        """The normal of this name, or what the search gives, which is then kept."""
+        # Data may have changed behind a name; the density at a point tells.
+        fingerprint = float(log_density(jnp.full(dim, 0.1)))
+        if self._arrays.get(f"{name}/fingerprint") == fingerprint:
+            return from_arrays(*(self._arrays[f"{name}/{part}"] for part in ("loc", "scale")))
+        best = search()
+        parts = {"fingerprint": fingerprint, **arrays_of(best)}
         self._arrays |= {f"{name}/{part}": np.asarray(array) for part, array in parts.items()}
         archive.write(self._path, self._arrays, {})
+        return best

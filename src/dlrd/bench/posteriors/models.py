@@ -31,7 +31,7 @@ class Posterior(NamedTuple):
     reference_std: Float[np.ndarray, " parameter"]
 
 
-class _Model(NamedTuple):
+class PosteriorModel(NamedTuple):
     """What the data of one file make of its model."""
 
     dim: int
@@ -52,39 +52,47 @@ def posteriors(folder: Path, names: Sequence[str] = ()) -> list[Posterior]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"the folder of the posteriors must exist, got {folder}")
-    return [_read(folder / f"{name}.json", MODELS[name]) for name in names or MODELS]
+    return [read(folder / f"{name}.json", MODELS[name]) for name in names or MODELS]
 
 
-def _read(path: Path, model_fn: Callable[[dict[str, Any]], _Model]) -> Posterior:
+def read(
+    path: Path, model_fn: Callable[[dict[str, Any]], PosteriorModel], key: str = "reference"
+) -> Posterior:
+    """Reads a file; under `key` it has the moments of each parameter, lists of them where it is a vector."""
     if not path.is_file():
         raise FileNotFoundError(
             f"the folder of the posteriors must have the file {path.name}, {path} is none"
         )
     content = json.loads(path.read_text(encoding="utf-8"))
-    model, reference = model_fn(content["data"]), content["reference"]
-    if list(reference) != model.parameter_names:
+    model, reference = model_fn(content["data"]), content[key]
+    names = [
+        full_name
+        for name, entry in reference.items()
+        for full_name in (indexed(name, len(entry["mean"])) if isinstance(entry["mean"], list) else [name])
+    ]
+    if names != model.parameter_names:
         raise ValueError(
             f"the reference in {path.name} must be of {', '.join(model.parameter_names)}, "
-            f"got {', '.join(reference)}"
+            f"got {', '.join(names)}"
         )
-    mean, std = (np.array([entry[key] for entry in reference.values()]) for key in ("mean", "sd"))
+    mean, std = (np.hstack([entry[moment] for entry in reference.values()]) for moment in ("mean", "sd"))
     return Posterior(path.stem, *model, reference_mean=mean, reference_std=std)
 
 
-def _kidscore(data: dict[str, Any]) -> _Model:
+def _kidscore(data: dict[str, Any]) -> PosteriorModel:
     design = np.column_stack([np.ones(data["N"]), data["mom_hs"], data["mom_iq"]])
-    return _regression(design, data["kid_score"], lambda _, log_sigma: _log_half_cauchy(log_sigma, 2.5))
+    return _regression(design, data["kid_score"], lambda _, log_sigma: log_half_cauchy(log_sigma, 2.5))
 
 
-def _blr(data: dict[str, Any]) -> _Model:
+def _blr(data: dict[str, Any]) -> PosteriorModel:
     return _regression(
         np.array(data["X"]),
         data["y"],
-        lambda beta, log_sigma: _log_normal(beta, 10.0) + _log_half_normal(log_sigma, 10.0),
+        lambda beta, log_sigma: log_normal(beta, 10.0) + log_half_normal(log_sigma, 10.0),
     )
 
 
-def _nes(data: dict[str, Any]) -> _Model:
+def _nes(data: dict[str, Any]) -> PosteriorModel:
     ages = [np.equal(data["age_discrete"], age) for age in (2, 3, 4)]
     first, last = (
         [data[name] for name in names] for names in (("real_ideo", "race_adj"), ("educ1", "gender", "income"))
@@ -92,13 +100,13 @@ def _nes(data: dict[str, Any]) -> _Model:
     return _regression(np.column_stack([np.ones(data["N"]), *first, *ages, *last]), data["partyid7"])
 
 
-def _logearn(data: dict[str, Any]) -> _Model:
+def _logearn(data: dict[str, Any]) -> PosteriorModel:
     height, male = np.array(data["height"]), np.array(data["male"])
     design = np.column_stack([np.ones(data["N"]), height, male, height * male])
     return _regression(design, np.log(data["earn"]))
 
 
-def _logmesquite(data: dict[str, Any]) -> _Model:
+def _logmesquite(data: dict[str, Any]) -> PosteriorModel:
     wide, narrow, canopy, total = (
         np.log(data[name]) for name in ("diam1", "diam2", "canopy_height", "total_height")
     )
@@ -107,45 +115,53 @@ def _logmesquite(data: dict[str, Any]) -> _Model:
     return _regression(np.column_stack(columns), np.log(data["weight"]))
 
 
-def _autoregression(data: dict[str, Any]) -> _Model:
+def _autoregression(data: dict[str, Any]) -> PosteriorModel:
     order, y = data["K"], np.array(data["y"])
     lags = [y[order - lag : len(y) - lag] for lag in range(1, order + 1)]
     model = _regression(
         np.column_stack([np.ones(len(y) - order), *lags]),
         y[order:],
-        lambda coefficients, log_sigma: _log_normal(coefficients, 10.0) + _log_half_cauchy(log_sigma, 2.5),
+        lambda coefficients, log_sigma: log_normal(coefficients, 10.0) + log_half_cauchy(log_sigma, 2.5),
     )
-    return model._replace(parameter_names=["alpha", *_indexed("beta", order), "sigma"])
+    return model._replace(parameter_names=["alpha", *indexed("beta", order), "sigma"])
 
 
 def _regression(
     design: Float[np.ndarray, "row column"],
     response: Float[np.ndarray, " row"],
     log_prior: Callable[[Array, Array], Float[Array, ""]] = lambda beta, log_sigma: jnp.zeros(()),
-) -> _Model:
-    r"""y ~ N(Xβ, σ²) in (β, log σ); the prior is of (β, σ) and gets log σ.
-
-    With the least-squares solution b and X = QR, ‖y − Xβ‖² = ‖y − Xb‖² + ‖R (β − b)‖². It costs a small
-    product, and single precision loses nothing to cancellation however collinear X is.
-    """
+) -> PosteriorModel:
+    """y ~ N(Xβ, σ²) in (β, log σ); the prior is of (β, σ) and gets log σ."""
     num_rows, num_columns = design.shape
-    solution = np.linalg.lstsq(design, response, rcond=None)[0]
-    root, center = (jnp.asarray(array, float) for array in (np.linalg.qr(design, mode="r"), solution))
-    least_squares = float(np.sum((response - design @ solution) ** 2))
+    squares_fn = sum_of_squares(design, response)
 
     def log_density(z: Float[Array, " dim"]) -> Float[Array, ""]:
         beta, log_sigma = z[:-1], z[-1]
-        squares = least_squares + jnp.sum((root @ (beta - center)) ** 2)
+        squares = squares_fn(beta)
         log_likelihood = -0.5 * squares * jnp.exp(-2 * log_sigma) - num_rows * (log_sigma + 0.5 * LOG_TWO_PI)
         return log_likelihood + log_prior(beta, log_sigma) + log_sigma
 
     def constrain(z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         return jnp.append(z[:-1], jnp.exp(z[-1]))
 
-    return _Model(num_columns + 1, log_density, constrain, [*_indexed("beta", num_columns), "sigma"])
+    return PosteriorModel(num_columns + 1, log_density, constrain, [*indexed("beta", num_columns), "sigma"])
 
 
-def _eight_schools(data: dict[str, Any]) -> _Model:
+def sum_of_squares(
+    design: Float[np.ndarray, "row column"], response: Float[np.ndarray, " row"]
+) -> Callable[[Float[Array, " column"]], Float[Array, ""]]:
+    """‖y − Xβ‖² as a function of β.
+
+    With the least-squares solution b and X = QR, ‖y − Xβ‖² = ‖y − Xb‖² + ‖R (β − b)‖². It costs a small
+    product, and single precision loses nothing to cancellation however collinear X is.
+    """
+    solution = np.linalg.lstsq(design, response, rcond=None)[0]
+    root, center = (jnp.asarray(array, float) for array in (np.linalg.qr(design, mode="r"), solution))
+    least_squares = float(np.sum((response - design @ solution) ** 2))
+    return lambda beta: least_squares + jnp.sum((root @ (beta - center)) ** 2)
+
+
+def _eight_schools(data: dict[str, Any]) -> PosteriorModel:
     """θ = μ + τη; the unconstrained vector is (η, μ, log τ)."""
     y, sigma = (jnp.asarray(data[name], float) for name in ("y", "sigma"))
     log_normalizer = float(np.sum(np.log(data["sigma"])) + 0.5 * data["J"] * LOG_TWO_PI)
@@ -154,17 +170,17 @@ def _eight_schools(data: dict[str, Any]) -> _Model:
         eta, mu, log_tau = z[:-2], z[-2], z[-1]
         theta = mu + jnp.exp(log_tau) * eta
         log_likelihood = -0.5 * jnp.sum(((y - theta) / sigma) ** 2) - log_normalizer
-        log_prior = _log_normal(eta, 1.0) + _log_normal(mu, 5.0) + _log_half_cauchy(log_tau, 5.0)
+        log_prior = log_normal(eta, 1.0) + log_normal(mu, 5.0) + log_half_cauchy(log_tau, 5.0)
         return log_likelihood + log_prior + log_tau
 
     def constrain(z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         mu, tau = z[-2], jnp.exp(z[-1])
         return jnp.concatenate([mu + tau * z[:-2], jnp.stack([mu, tau])])
 
-    return _Model(data["J"] + 2, log_density, constrain, [*_indexed("theta", data["J"]), "mu", "tau"])
+    return PosteriorModel(data["J"] + 2, log_density, constrain, [*indexed("theta", data["J"]), "mu", "tau"])
 
 
-def _garch(data: dict[str, Any]) -> _Model:
+def _garch(data: dict[str, Any]) -> PosteriorModel:
     """(μ, log α₀, log odds of α₁, log odds of β₁ / (1 − α₁))."""
     y = jnp.asarray(data["y"], float)
     first_variance = jnp.asarray([data["sigma1"] ** 2], float)
@@ -188,10 +204,10 @@ def _garch(data: dict[str, Any]) -> _Model:
         alpha1 = jax.nn.sigmoid(z[2])
         return jnp.stack([z[0], jnp.exp(z[1]), alpha1, jax.nn.sigmoid(-z[2]) * jax.nn.sigmoid(z[3])])
 
-    return _Model(4, log_density, constrain, ["mu", "alpha0", "alpha1", "beta1"])
+    return PosteriorModel(4, log_density, constrain, ["mu", "alpha0", "alpha1", "beta1"])
 
 
-def _gaussian_process(data: dict[str, Any]) -> _Model:
+def _gaussian_process(data: dict[str, Any]) -> PosteriorModel:
     """(log ρ, log α, log σ)."""
     x, y = (jnp.asarray(data[name], float) for name in ("x", "y"))
     squared_distances = (x[:, None] - x) ** 2
@@ -206,34 +222,34 @@ def _gaussian_process(data: dict[str, Any]) -> _Model:
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
         log_likelihood = -0.5 * (jnp.sum(whitened**2) + log_det + len(x) * LOG_TWO_PI)
         log_prior_rho = log_gamma + 24 * log_rho - 4 * jnp.exp(log_rho)
-        log_prior = log_prior_rho + _log_half_normal(log_alpha, 2.0) + _log_half_normal(log_sigma, 1.0)
+        log_prior = log_prior_rho + log_half_normal(log_alpha, 2.0) + log_half_normal(log_sigma, 1.0)
         return log_likelihood + log_prior + jnp.sum(z)
 
-    return _Model(3, log_density, jnp.exp, ["rho", "alpha", "sigma"])
+    return PosteriorModel(3, log_density, jnp.exp, ["rho", "alpha", "sigma"])
 
 
-def _indexed(name: str, num: int) -> list[str]:
+def indexed(name: str, num: int) -> list[str]:
     return [f"{name}[{index}]" for index in range(1, num + 1)]
 
 
-def _log_normal(values: Float[Array, "..."], scale: float) -> Float[Array, ""]:
+def log_normal(values: Float[Array, "..."], scale: float) -> Float[Array, ""]:
     """The log density of independent N(0, scale²), summed."""
     constant = values.size * (0.5 * LOG_TWO_PI + math.log(scale))
     return -0.5 * jnp.sum((values / scale) ** 2) - constant
 
 
-def _log_half_normal(log_value: Float[Array, ""], scale: float) -> Float[Array, ""]:
+def log_half_normal(log_value: Float[Array, ""], scale: float) -> Float[Array, ""]:
     """The log density of |N(0, scale²)| at a positive value that is given by its logarithm."""
     constant = math.log(2) - 0.5 * LOG_TWO_PI - math.log(scale)
     return constant - 0.5 * jnp.exp(2 * (log_value - math.log(scale)))
 
 
-def _log_half_cauchy(log_value: Float[Array, ""], scale: float) -> Float[Array, ""]:
+def log_half_cauchy(log_value: Float[Array, ""], scale: float) -> Float[Array, ""]:
     """The log density of |Cauchy(0, scale)| at a positive value that is given by its logarithm."""
     return math.log(2 / (math.pi * scale)) - jax.nn.softplus(2 * (log_value - math.log(scale)))
 
 
-MODELS: dict[str, Callable[[dict[str, Any]], _Model]] = {
+MODELS: dict[str, Callable[[dict[str, Any]], PosteriorModel]] = {
     "kidiq-kidscore_momhsiq": _kidscore,
     "sblrc-blr": _blr,
     "nes1996-nes": _nes,

@@ -98,12 +98,12 @@ def optimum(log_density: LogDensity, start: Normal, num_points: int = 2**14) -> 
     The average over fixed draws $z_i = m + L ε_i$ stands for the expectation in
     $E[\log p(z)] + \log |L|$. The ε are Sobol points and their mirror images, stretched so that their second
     moments are exactly those of N(0, I); therefore a normal density is found exactly. An eighth as many draws
-    bring the search near the answer first.
+    bring the search near the answer first, where these are not too few for the dimension.
 
     Args:
         log_density: unnormalised, built in double precision.
         start: the kind of family, and where to begin; `laplace` gives a good place.
-        num_points: a power of two, for each of two independent answers.
+        num_points: a power of two, at least four times the dimension, for each of two independent answers.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -113,8 +113,9 @@ def optimum(log_density: LogDensity, start: Normal, num_points: int = 2**14) -> 
         >>> print(best.family.std.round(5))
         [1. 2.]
     """
-    dim, indices = len(start.loc), _indices(start)
-    near = _maximize(log_density, _parameters(start), indices, _noise(dim, num_points // 8, seed=0))
+    dim, indices, near = len(start.loc), _indices(start), _parameters(start)
+    if num_points // 8 >= 4 * dim:
+        near = _maximize(log_density, near, indices, _noise(dim, num_points // 8, seed=0))
     noises = [_noise(dim, num_points, seed) for seed in (1, 2)]
     first, second = (_maximize(log_density, near, indices, noise) for noise in noises)
     losses = [

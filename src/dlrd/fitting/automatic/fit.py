@@ -10,11 +10,12 @@ from dlrd.families import Family, member_of, split
 from dlrd.fitting import inputs
 from dlrd.fitting.automatic.judge.advice import warnings
 from dlrd.fitting.automatic.judge.psis import tail_shape
-from dlrd.fitting.automatic.plan import Plan, Task, task_for, working_form
+from dlrd.fitting.automatic.plan import Plan, Task, task_for
 from dlrd.fitting.automatic.run import run_until_sure
 from dlrd.fitting.automatic.snapshot import restore, snapshot
 from dlrd.fitting.automatic.start.short_runs import begin
 from dlrd.fitting.automatic.state import AutomaticState, fresh_steps
+from dlrd.fitting.automatic.steps.stepping import look_at_tail
 from dlrd.fitting.checkpoint import Checkpoint
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.outcome import Outcome
@@ -46,7 +47,7 @@ def fit_automatically(
         checkpoint = Checkpoint(watching.checkpoint, task.method, split(family)[1], initial)
         saved = checkpoint.read()
         if saved is not None:
-            state, outcome, reached = restore(saved, task, working_form(model, family))
+            state, outcome, reached = restore(saved, task, family)
     with progress_display(watching.progress, aim.max_gradients, "gradients", "looking for a start") as show:
 
         def report(new: AutomaticState) -> None:
@@ -64,6 +65,7 @@ def fit_automatically(
                     inputs.raise_bad_start(model, family, key, task.method.num_draws)
             if not is_sure and outcome is not Outcome.DIVERGED:
                 state, outcome = run_until_sure(task, state, report)
+                state = state if outcome is Outcome.INTERRUPTED else look_at_tail(task, state)
         except KeyboardInterrupt:
             # While it was not in the loop of steps, which notes the first one by itself.
             outcome = Outcome.INTERRUPTED
@@ -83,7 +85,9 @@ def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float)
     family = member_of(state.origin if measured is None else measured.family)
     seen = None if measured is None else measured.certificate
     # The tail of ratios that have a noise of their own says nothing about the family.
-    shape = tail_shape(seen.log_ratios) if seen is not None and model.is_exact else float("nan")
+    shape, shape_error = float("nan"), float("nan")
+    if seen is not None and model.is_exact:
+        shape, shape_error = tail_shape(seen.log_ratios)
     numbers: dict[str, Any] = {
         name: float("nan") if seen is None else getattr(seen, name)
         for name in ("gap", "gap_error", "elbo", "elbo_error")
@@ -100,8 +104,10 @@ def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float)
         verdict=Verdict(
             tolerance=task.tolerance,
             tail_shape=shape,
+            tail_shape_error=shape_error,
+            is_certain=outcome is Outcome.CERTIFIED,
             gradients=state.gradients,
-            warnings=warnings(state, family, seen, outcome, shape, model.names),
+            warnings=warnings(state, family, seen, outcome, shape, model.names, task.tolerance),
             **numbers,
         ),
     )

@@ -24,10 +24,15 @@ FIRST_GRADIENTS = 256
 """Of the steps before the first certificate; twice as many before the next."""
 
 
+MIN_TOLERANCE, TOLERANCE_PER_DIM = 1e-2, 2e-4
+"""In nats: the tolerance where none is given, and what it grows by with each dimension."""
+
+
 class Plan(NamedTuple):
     """What the automatic mode does, part by part."""
 
-    has_start: bool = True  # searches for modes; else starts from the family as given
+    has_start: bool = True  # searches for a start; else starts from the family as given
+    has_modes: bool = True  # also for modes, of which there are few in few dimensions
     num_starts: int = Aim().starts  # points from which it searches
     is_natural: bool = True  # takes natural gradients where the family has them; else Adam
     draws: Draws | None = None  # None: a Sobol sequence where that pays
@@ -74,7 +79,13 @@ def task_for(
         is_averaging=plan.is_averaging,
         draws=plan.draws or _draws(model, family, gradient, plan.num_draws),
     )
-    return Task(method, is_natural, key, plan, aim.tolerance, aim.max_gradients)
+    tolerance = aim.tolerance or default_tolerance(model.dim)
+    return Task(method, is_natural, key, plan, tolerance, aim.max_gradients)
+
+
+def default_tolerance(dim: int) -> float:
+    """In nats: with a gap of so much a dimension, means and sds are as good as anyone needs them."""
+    return max(MIN_TOLERANCE, TOLERANCE_PER_DIM * dim)
 
 
 def working_form(model: Model, family: Family) -> Family:

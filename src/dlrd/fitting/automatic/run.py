@@ -9,11 +9,13 @@ from dlrd.fitting.automatic.judge.stopping import Action, Evidence, decide
 from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task
 from dlrd.fitting.automatic.state import AutomaticState
 from dlrd.fitting.automatic.steps.refine import refine, refining_cost
-from dlrd.fitting.automatic.steps.rollback import can_roll_back, roll_back
+from dlrd.fitting.automatic.steps.rollback import can_roll_back, catch_up_or_roll_back, roll_back
 from dlrd.fitting.automatic.steps.stepping import (
     Report,
     certificate_key,
     lengthen_certificate,
+    step_cost,
+    steps_for,
     take_certificate,
     take_steps,
 )
@@ -69,7 +71,7 @@ def judge(task: Task, state: AutomaticState) -> tuple[AutomaticState, Outcome]:
             state = refine(task, state, decision.num)
         else:
             if decision.action is Action.ROLL_BACK:
-                state = roll_back(task, state)
+                state = catch_up_or_roll_back(task, state)
             return replace(state, judged_at=looked_at), Outcome.RUNNING
         done |= {decision.action}
 
@@ -107,13 +109,12 @@ def _compare(task: Task, state: AutomaticState, num_draws: int) -> AutomaticStat
 
 def _next_goal(task: Task, state: AutomaticState) -> int:
     """The step behind which the next certificate is due: each time twice as many, or what is affordable."""
-    num_draws = task.method.num_draws
     looked_at = 0 if state.latest is None else state.latest.step
-    stop = max(FIRST_GRADIENTS // num_draws, 1)
+    stop = steps_for(task, state, FIRST_GRADIENTS)
     while stop <= looked_at:
         stop *= 2
     # With a certificate behind the last step, for which what is left must not be too little.
     left = task.max_gradients - state.num_gradients
     share = min(CERTIFICATE_SHARE * state.gradients["steps"], CERTIFICATE_SHARE * left)
-    affordable = int(left - max(share, MIN_DRAWS)) // num_draws
+    affordable = int(left - max(share, MIN_DRAWS)) // step_cost(task, state)
     return min(stop, state.step + affordable)

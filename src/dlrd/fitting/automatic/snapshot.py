@@ -6,13 +6,18 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from dlrd.families import Family, split
+from dlrd.families import Family, HasCouplings, Startable, split
+from dlrd.families.couplings import couplings
+from dlrd.families.pattern import Pattern
+from dlrd.families.sparse_curvature import SparseCurvature
 from dlrd.fitting.automatic.judge.certificate import Certificate
-from dlrd.fitting.automatic.plan import Task
+from dlrd.fitting.automatic.plan import Task, working_form
+from dlrd.fitting.automatic.start.funnel import Funnel
 from dlrd.fitting.automatic.state import AutomaticState, Measured, Search, fresh_steps
 from dlrd.fitting.checkpoint import Snapshot, flattened, restored
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.outcome import Outcome
+from dlrd.models import Model
 
 _NUMBERS = ("num_agreed", "num_rollbacks", "num_curvatures", "judged_at", "gradients")
 """Fields of the state that are plain data."""
@@ -24,6 +29,9 @@ def snapshot(state: AutomaticState, outcome: Outcome, tolerance: float) -> Snaps
     """All of the state; of families what is trained, and once, for the newest, the rest."""
     arrays = flattened("steps", state.steps) | flattened("rest", eqx.filter(state.rest, _is_array))
     arrays |= flattened("origin", split(state.origin)[0]) | state.recorder.arrays()
+    found = state.rest.couplings if isinstance(state.rest, HasCouplings) else None
+    if found is not None:
+        arrays |= {"pattern.rows": found.rows, "pattern.columns": found.columns}
     data: dict[str, Any] = {name: getattr(state, name) for name in _NUMBERS} | {
         "outcome": outcome.name,
         "tolerance": tolerance,
@@ -38,15 +46,16 @@ def snapshot(state: AutomaticState, outcome: Outcome, tolerance: float) -> Snaps
     return Snapshot(arrays, data)
 
 
-def restore(saved: Snapshot, task: Task, start: Family) -> tuple[AutomaticState, Outcome, float]:
+def restore(saved: Snapshot, task: Task, family: Family) -> tuple[AutomaticState, Outcome, float]:
     """The state, how its fit ended, and the tolerance of that.
 
     Args:
         saved: what `snapshot` gave.
         task: of the fit.
-        start: its family as given, in the form that fits work with.
+        family: as given.
     """
     arrays, data = saved
+    start = _working_form(saved, task.method.model, family)
     trained, rest = split(start)
     arrays_of_rest, static = eqx.partition(rest, _is_array)
     rest = eqx.combine(restored(arrays, "rest", arrays_of_rest), static)
@@ -55,11 +64,28 @@ def restore(saved: Snapshot, task: Task, start: Family) -> tuple[AutomaticState,
         rest=rest,
         recorder=Recorder.restored(arrays, data["recorder"]),
         origin=eqx.combine(restored(arrays, "origin", trained), rest),
-        search=Search(data["search"]["has_mode"], tuple(data["search"]["other_modes"])),
+        search=_search(data["search"]),
         **{name: _measured(saved, name, start, rest) for name in ("latest", "best") if name in data},
         **{name: data[name] for name in _NUMBERS},
     )
     return state, Outcome[data["outcome"]], data["tolerance"]
+
+
+def _search(saved: dict[str, Any]) -> Search:
+    funnel = saved["funnel"]
+    found = None if funnel is None else Funnel(funnel[0], tuple(funnel[1]))
+    return Search(tuple(saved["other_modes"]), found)
+
+
+def _working_form(saved: Snapshot, model: Model, family: Family) -> Family:
+    """Any family of the form that the saved one has."""
+    if "pattern.rows" not in saved.arrays:
+        return working_form(model, family)
+    pattern = Pattern(model.dim, saved.arrays["pattern.rows"], saved.arrays["pattern.columns"])
+    found = couplings(pattern)
+    assert found is not None, "it was found to be affordable before"
+    assert isinstance(family, Startable)
+    return family.at_mode(np.zeros(model.dim), SparseCurvature.unit(found))
 
 
 def _is_array(leaf: Any) -> bool:

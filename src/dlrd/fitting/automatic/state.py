@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 
 from dlrd.families import Family, split
 from dlrd.fitting.automatic.judge.certificate import Certificate
+from dlrd.fitting.automatic.start.funnel import Funnel
 from dlrd.fitting.average import TailAverage
 from dlrd.fitting.average import value as tail_average
 from dlrd.fitting.history import Recorder
@@ -28,8 +29,8 @@ class Measured(NamedTuple):
 class Search(NamedTuple):
     """What the search for a start has found."""
 
-    has_mode: bool = True  # whether it found one, or was not asked to
     other_modes: tuple[float, ...] = ()  # how much lower their ELBO was
+    funnel: Funnel | None = None  # that was seen at the start
 
 
 NOT_SEARCHED = Search()
@@ -77,6 +78,11 @@ class AutomaticState:
     def family(self) -> Family:
         """The family at the average over the tail."""
         return eqx.combine(_averaged(self.steps.average, self.steps.trainable), self.rest)
+
+    @property
+    def last_iterate(self) -> Family:
+        """The family after the latest step."""
+        return eqx.combine(_averaged(None, self.steps.trainable), self.rest)
 
     def spent(self, phase: str, num_gradients: int) -> "AutomaticState":
         """With more gradients counted."""

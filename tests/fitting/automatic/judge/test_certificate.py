@@ -9,8 +9,9 @@ import pytest
 
 import dlrd
 from dlrd.families import Family, member_of
-from dlrd.families.curvature import DenseCurvature
+from dlrd.families.curvature import DenseCurvature, LowRankCurvature
 from dlrd.families.curved import Curved
+from dlrd.families.sparse_geometry import NUM_SKETCHES
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate, certify, improvement
 from dlrd.models import FunctionModel, LogDensity
 
@@ -64,6 +65,27 @@ def measured(
     return certify(model, family, key, num_draws, came_from or family, shorter)
 
 
+FACTOR = np.array([[1.0], [-2.0], [0.5]])
+
+
+def low_rank(shift: np.ndarray | float, change: np.ndarray | float = 0.0) -> dlrd.LowRankNormal:
+    """Away from a normal of rank one beside the identity."""
+    return dlrd.LowRankNormal(np.zeros(3) + shift, np.zeros(3) + change, FACTOR * (1 + change))
+
+
+CHAIN = np.diag([2.0, 2.5, 1.5]) - np.diag([1.0, 0.7], -1) - np.diag([1.0, 0.7], 1)
+
+
+def sparse(shift: np.ndarray | float, change: np.ndarray | float = 0.0) -> dlrd.SparseNormal:
+    """Away from a normal whose first and last coordinate are coupled by the second alone."""
+    root = np.diag(1 + change * np.array([1.0, -0.5, 0.7]))
+    return dlrd.SparseNormal.from_precision(np.zeros(3) + shift, root @ CHAIN @ root)
+
+
+def centered(covariance: np.ndarray) -> dlrd.FullRankNormal:
+    return dlrd.FullRankNormal(np.zeros(3), np.linalg.cholesky(covariance))
+
+
 def improved(log_density: LogDensity, old: Family, new: Family, num_draws: int) -> tuple[float, float]:
     return improvement(FunctionModel(log_density, DIM), old, new, KEY, num_draws)
 
@@ -102,6 +124,31 @@ def test_shifted_mean_is_told_exactly() -> None:
         np.testing.assert_allclose(seen.gap, expected, rtol=1e-10)
 
 
+def test_gap_of_a_displaced_normal_of_low_rank_is_the_divergence() -> None:
+    exact = centered(np.eye(3) + FACTOR @ FACTOR.T)
+    for family in (low_rank(SIZES), low_rank(0.0, 0.02), low_rank(SIZES, -0.02)):
+        seen = measured(exact.log_prob, family, 4096)
+        expected = float(dlrd.kl(family, exact))
+        assert abs(seen.gap - expected) < 3 * seen.gap_error + 2 * 0.05 * expected
+
+
+def test_gap_of_a_displaced_sparse_normal_is_the_divergence() -> None:
+    """The mean's part exactly, the precision's by its images A x of 32 random vectors.
+
+    The mean of ‖A x‖² is ‖A‖², its variance 2 ‖AᵀA‖².
+    """
+    exact = centered(np.linalg.inv(CHAIN))
+    seen = measured(exact.log_prob, sparse(SIZES), MIN_DRAWS)
+    np.testing.assert_allclose(seen.gap, float(dlrd.kl(sparse(SIZES), exact)), rtol=1e-10)
+    family = sparse(0.0, 0.02)
+    seen = measured(exact.log_prob, family, 4096)
+    root = np.linalg.cholesky(family.precision.toarray())
+    change = np.linalg.solve(root, np.linalg.solve(root, CHAIN).T) - np.eye(3)
+    spread = np.sqrt(2 / NUM_SKETCHES) * np.linalg.norm(change @ change) / np.linalg.norm(change) ** 2
+    expected = float(dlrd.kl(family, exact))
+    assert abs(seen.gap - expected) < 3 * seen.gap_error + (4 * spread + 2 * 0.05) * expected
+
+
 @pytest.mark.parametrize("make", [full_rank, mean_field])
 def test_no_gap_at_the_optimum(make: Callable[[float], dlrd.FullRankNormal | Curved]) -> None:
     seen = measured(normal, make(0.0), MIN_DRAWS)
@@ -109,20 +156,24 @@ def test_no_gap_at_the_optimum(make: Callable[[float], dlrd.FullRankNormal | Cur
     assert seen.gap_bound < 1e-25
 
 
-@pytest.mark.parametrize("make", [full_rank, mean_field])
+@pytest.mark.parametrize(
+    ("make", "covariance"),
+    [(full_rank, COVARIANCE), (mean_field, COVARIANCE), (low_rank, np.eye(3) + FACTOR @ FACTOR.T)],
+    ids=["full rank", "mean-field", "low rank"],
+)
 def test_gain_is_the_slope_of_the_elbo_along_the_way(
-    make: Callable[..., dlrd.FullRankNormal | Curved],
+    make: Callable[..., dlrd.FullRankNormal | Curved | dlrd.LowRankNormal], covariance: np.ndarray
 ) -> None:
-    exact = dlrd.FullRankNormal(np.zeros(3), ROOT)
+    exact = centered(covariance)
     before, now = make(0.3, 0.2), make(0.2, 0.1)
     members = [member_of(family) for family in (before, now)]
     way = jax.tree.map(lambda old, new: new - old, *members)
     _, slope = jax.jvp(lambda family: -dlrd.kl(family, exact), (members[1],), (way,))
-    seen = measured(normal, now, 4096, came_from=before)
+    seen = measured(exact.log_prob, now, 4096, came_from=before)
     assert float(slope) > 0.02  # uphill
     assert abs(seen.gain - float(slope)) < 4 * seen.gain_error + 1e-12
     assert seen.gain <= seen.gain_bound < 2 * float(slope)
-    assert measured(normal, now, MIN_DRAWS).gain == 0  # from nowhere else
+    assert measured(exact.log_prob, now, MIN_DRAWS).gain == 0  # from nowhere else
 
 
 def test_elbo_is_the_evidence_less_the_divergence() -> None:
@@ -216,9 +267,10 @@ def test_gradients_beyond_all_bounds_are_an_infinite_gap() -> None:
 
 
 def test_families_without_a_known_gap() -> None:
-    low_rank = dlrd.LowRankNormal.standard(3, 1)
+    """A mean-field normal with a curvature that leaves directions out is one of them."""
+    part = LowRankCurvature(np.ones(3), np.zeros((3, 0)), np.zeros(0))
     mixture = dlrd.Mixture([dlrd.MeanFieldNormal.standard(3), dlrd.MeanFieldNormal(np.ones(3), np.zeros(3))])
-    for family in (low_rank, mixture):
+    for family in (Curved(dlrd.MeanFieldNormal.standard(3), part), mixture):
         seen = measured(normal, family, MIN_DRAWS)
         assert np.isnan(seen.gap)
         assert np.isfinite(seen.elbo)

@@ -20,12 +20,13 @@ def pareto_log_ratios(shape: float, seed: int, num: int = NUM) -> np.ndarray:
 def test_shape_of_generalised_pareto_samples(shape: float, seed: int) -> None:
     shrunk = (NUM_TAIL * shape + 10 * 0.5) / (NUM_TAIL + 10)
     error = (1 + shape) / np.sqrt(NUM_TAIL)
-    assert abs(tail_shape(pareto_log_ratios(shape, seed)) - shrunk) < 3.5 * error
+    assert abs(tail_shape(pareto_log_ratios(shape, seed))[0] - shrunk) < 3.5 * error
 
 
 def test_standard_error_is_the_asymptotic_one() -> None:
-    found = [tail_shape(pareto_log_ratios(0.7, seed)) for seed in range(50)]
+    found, said = np.transpose([tail_shape(pareto_log_ratios(0.7, seed)) for seed in range(50)])
     error = (1 + 0.7) / np.sqrt(NUM_TAIL)
+    assert np.allclose(said, error, rtol=0.1)  # it is that of the shape found, which scatters by 4 %
     # A standard deviation of 50 numbers is known to 10 %.
     assert 0.7 * error < np.std(found, ddof=1) < 1.3 * error
     assert abs(np.mean(found) - 0.7) < 4 * error / np.sqrt(50) + 10 * 0.2 / (NUM_TAIL + 10)
@@ -34,20 +35,20 @@ def test_standard_error_is_the_asymptotic_one() -> None:
 def test_a_bounded_tail_has_a_negative_shape() -> None:
     """Uniform numbers are generalised Pareto of shape −1."""
     log_ratios = np.log(np.random.default_rng(0).uniform(size=NUM))
-    assert tail_shape(log_ratios) < -0.5
+    assert tail_shape(log_ratios)[0] < -0.5
 
 
 def test_a_constant_does_not_matter() -> None:
     log_ratios = pareto_log_ratios(0.7, 0)
     for constant in (-1e4, 700.0, 1e4):
-        assert abs(tail_shape(log_ratios + constant) - tail_shape(log_ratios)) < 1e-6
+        assert abs(tail_shape(log_ratios + constant)[0] - tail_shape(log_ratios)[0]) < 1e-6
 
 
 @pytest.mark.parametrize("constant", [0.0, -1234.5])
 def test_identical_ratios_have_no_tail(constant: float) -> None:
     rounding = 1e-5 * np.random.default_rng(0).uniform(size=1000)
-    assert tail_shape(np.full(1000, constant)) == 0
-    assert tail_shape(constant + rounding) == 0
+    assert tail_shape(np.full(1000, constant)) == (0, 0)
+    assert tail_shape(constant + rounding) == (0, 0)
 
 
 def test_draws_outside_the_support_are_ignored() -> None:
@@ -57,13 +58,13 @@ def test_draws_outside_the_support_are_ignored() -> None:
 
 
 def test_too_few_draws() -> None:
-    assert np.isnan(tail_shape(np.arange(24.0)))
-    assert not np.isnan(tail_shape(np.log1p(np.arange(25.0))))
-    assert np.isnan(tail_shape(np.full(100, -np.inf)))
-    assert np.isnan(tail_shape(np.zeros(0)))
+    assert np.isnan(tail_shape(np.arange(24.0))).all()
+    assert not np.isnan(tail_shape(np.log1p(np.arange(25.0)))).any()
+    assert np.isnan(tail_shape(np.full(100, -np.inf))).all()
+    assert np.isnan(tail_shape(np.zeros(0))).all()
 
 
 def test_ratios_beyond_all_bounds_are_far_from_the_posterior() -> None:
-    assert tail_shape(np.linspace(0, 1e6, 1000)) > 0.7
+    assert tail_shape(np.linspace(0, 1e6, 1000))[0] > 0.7
     half_equal = np.concatenate([np.linspace(-1, 0, 900), np.zeros(100)])
-    assert tail_shape(half_equal) == np.inf
+    assert tail_shape(half_equal) == (np.inf, np.inf)

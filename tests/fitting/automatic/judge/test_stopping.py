@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate
-from dlrd.fitting.automatic.judge.stopping import MIN_OUTSIDE, Action, Decision, Evidence, decide
+from dlrd.fitting.automatic.judge.stopping import (
+    MIN_OUTSIDE,
+    MIN_SETTLED,
+    Action,
+    Decision,
+    Evidence,
+    decide,
+)
 from dlrd.fitting.automatic.plan import Plan
 from dlrd.fitting.outcome import Outcome
 
@@ -69,6 +76,33 @@ def test_a_sure_certificate_stops() -> None:
 
 def test_what_another_move_would_gain_must_be_small_too() -> None:
     assert decided(SURE | {"gain": 0.009, "num_draws": 4096}).action is Action.GO_ON
+
+
+WIDE = 0.2
+"""A tolerance that is wider than the usual one, as it is in many dimensions."""
+
+
+def test_a_wide_tolerance_is_strict_at_first() -> None:
+    """A bound of 0.05 on the gap would be half of what is asked for."""
+    seen = {"gap": 0.04, "gap_error": 0.005}
+    assert decided(seen, tolerance=WIDE, step_gradients=MIN_SETTLED).outcome is Outcome.CERTIFIED
+    assert decided(seen, tolerance=WIDE, step_gradients=MIN_SETTLED - 1).action is Action.GO_ON
+    assert decided(SURE, tolerance=WIDE, step_gradients=MIN_SETTLED - 1).outcome is Outcome.CERTIFIED
+
+
+def test_a_narrow_tolerance_is_the_same_at_first() -> None:
+    for narrow in (TOLERANCE, 0.001):
+        for step_gradients in (MIN_SETTLED - 1, MIN_SETTLED):
+            found = evidence(SURE, tolerance=narrow, step_gradients=step_gradients)
+            assert found.certain_tolerance == narrow
+
+
+def test_strict_at_first_draws_are_not_wasted_on_what_is_not_near() -> None:
+    """What noise keeps from a wide tolerance is looked at longer only where that counts already."""
+    seen = {"gap": 0.04, "gap_error": 0.1}
+    assert decided(seen, tolerance=WIDE, step_gradients=MIN_SETTLED - 1).action is Action.GO_ON
+    again = decided(seen | {"num_draws": 512}, tolerance=WIDE, step_gradients=MIN_SETTLED)
+    assert again == Decision(Action.LOOK_LONGER, num=1024)
 
 
 @pytest.mark.parametrize("seen", [SURE, NOT_KNOWN])

@@ -1,6 +1,7 @@
-"""Where a fit may start: all modes, the best first, as families of the right kind."""
+"""Where a fit may start: all modes, the best first, and footholds, as families of the right kind."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,11 @@ import pytest
 
 import dlrd
 from dlrd.families import started
+from dlrd.families.coupled import Coupled
 from dlrd.families.curvature import DenseCurvature, LowRankCurvature
 from dlrd.families.curved import Curved
-from dlrd.fitting.automatic.start.candidates import Start, as_given, find_starts
+from dlrd.fitting.automatic.start.candidates import Start, as_given, find_footholds, find_modes
+from dlrd.fitting.automatic.start.foothold import TOLERANCE
 from dlrd.fitting.automatic.start.objective import Objective
 from dlrd.models import FunctionModel, LogDensity
 
@@ -52,7 +55,7 @@ def means(starts: list[Start]) -> list[float]:
 
 @pytest.mark.parametrize("weight_high", [0.2, 0.8])
 def test_both_modes_are_found_and_the_heavier_is_first(weight_high: float) -> None:
-    starts = find_starts(two_modes(weight_high), dlrd.FullRankNormal.standard(2), KEY, 8)
+    starts = find_modes(two_modes(weight_high), dlrd.FullRankNormal.standard(2), KEY, 8)
     assert all(start.is_mode for start in starts)
     assert means(starts) == ([HIGH, LOW] if weight_high > 0.5 else [LOW, HIGH])
     assert [start.name for start in starts] == ["mode 1", "mode 2"]
@@ -60,57 +63,50 @@ def test_both_modes_are_found_and_the_heavier_is_first(weight_high: float) -> No
 
 def test_mass_counts_and_not_height() -> None:
     """The wide mode is four times lower than the narrow one and has more mass."""
-    starts = find_starts(two_modes(0.7, scale_high=1.5), dlrd.FullRankNormal.standard(2), KEY, 8)
+    starts = find_modes(two_modes(0.7, scale_high=1.5), dlrd.FullRankNormal.standard(2), KEY, 8)
     assert means(starts) == [HIGH, LOW]
 
 
 def test_one_mode_gives_one_start() -> None:
     objective = normal(np.eye(2), np.ones(2))
-    starts = find_starts(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)
+    starts = find_modes(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)
     assert starts[0].is_mode
     assert means(starts) == [1.0]
 
 
 def test_one_point_finds_one_mode() -> None:
     objective = two_modes(0.8)
-    starts = find_starts(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=1)
+    starts = find_modes(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=1)
     assert starts[0].is_mode
     assert means(starts) == [LOW]  # the nearest
     few = objective.num_gradients
-    find_starts(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)
+    find_modes(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)
     assert objective.num_gradients - few > few
 
 
 def test_no_other_mode_is_looked_for_once_the_budget_is_spent() -> None:
     objective = two_modes(0.8)
-    starts = find_starts(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=8, max_gradients=1)
+    starts = find_modes(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=8, max_gradients=1)
     assert means(starts) == [LOW]
 
 
-def test_without_a_mode_the_family_as_given_is_among_the_starts() -> None:
-    """The funnel's density grows without bound in its neck."""
-    objective = objective_of(lambda z: -0.5 * jnp.sum(z[1:] ** 2) * jnp.exp(-z[0]) - 2 * z[0], 5)
-    family = dlrd.MeanFieldNormal([1.0, 0.5, 0.5, 0.5, 0.5], [0.1] * 5)
-    starts = find_starts(objective, family, KEY, num_starts=8)
-    assert not any(start.is_mode for start in starts)
-    assert starts[0].name == "the family as given"
-    assert isinstance(starts[0].family, Curved)
-    np.testing.assert_array_equal(starts[0].family.member.loc, family.loc)
-    for start in starts:
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(start.family))
+def funnel(z: jax.Array) -> jax.Array:
+    """Its density grows without bound in its neck."""
+    return -0.5 * jnp.sum(z[1:] ** 2) * jnp.exp(-z[0]) - 2 * z[0]
 
 
-def test_modes_elsewhere_are_found_though_the_first_way_down_has_no_end() -> None:
-    """A ramp that falls for ever goes down from 0; a normal is to its right."""
+def ramp(z: jax.Array) -> jax.Array:
+    """Goes down from 0 for ever; a normal is to its right."""
+    return jnp.logaddexp(-z[0], 10 - 0.5 * (z[0] - 6) ** 2) - 0.5 * jnp.sum(z[1:] ** 2)
 
-    def log_density(z: jax.Array) -> jax.Array:
-        return jnp.logaddexp(-z[0], 10 - 0.5 * (z[0] - 6) ** 2) - 0.5 * z[1] ** 2
 
-    objective = objective_of(log_density, 2)
-    starts = find_starts(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)
-    assert [start.is_mode for start in starts] == [True] + [False] * (len(starts) - 1)
-    assert abs(means(starts)[0] - 6) < 0.2  # as far from the mode as a search may end
-    assert starts[1].name == "the family as given"
+@pytest.mark.parametrize("log_density", [funnel, ramp])
+def test_no_modes_where_the_first_way_down_finds_none(log_density: LogDensity) -> None:
+    objective = objective_of(log_density, 5)
+    assert find_modes(objective, dlrd.MeanFieldNormal.standard(5), KEY, num_starts=8) == []
+    spent = objective.num_gradients
+    find_modes(objective, dlrd.MeanFieldNormal.standard(5), KEY, num_starts=1)
+    assert objective.num_gradients == 2 * spent  # none but the first was gone
 
 
 def test_given_mean_field_has_its_own_precision_for_a_curvature() -> None:
@@ -127,7 +123,7 @@ MEAN = np.array([1.0, -2.0, 0.5])
 
 
 def test_full_rank_start_is_the_normal() -> None:
-    starts = find_starts(normal(COVARIANCE, MEAN), dlrd.FullRankNormal.standard(3), KEY, 2)
+    starts = find_modes(normal(COVARIANCE, MEAN), dlrd.FullRankNormal.standard(3), KEY, 2)
     exact = dlrd.FullRankNormal(MEAN, np.linalg.cholesky(COVARIANCE))
     assert dlrd.kl(starts[0].family, exact) < 1e-2  # as far from the mode as a search may end
     np.testing.assert_allclose(starts[0].family.covariance, COVARIANCE, atol=1e-6)
@@ -135,7 +131,7 @@ def test_full_rank_start_is_the_normal() -> None:
 
 def test_mean_field_start_is_the_best_one() -> None:
     """Its scales are those that maximise the ELBO, and it knows the whole curvature."""
-    starts = find_starts(normal(COVARIANCE, MEAN), dlrd.MeanFieldNormal.standard(3), KEY, 2)
+    starts = find_modes(normal(COVARIANCE, MEAN), dlrd.MeanFieldNormal.standard(3), KEY, 2)
     curved = starts[0].family
     assert isinstance(curved, Curved)
     precision = np.linalg.inv(COVARIANCE)
@@ -152,7 +148,7 @@ def test_low_rank_start_has_the_widest_direction() -> None:
     direction = np.resize([1.0, -1.0, -1.0], dim) / np.sqrt(dim)
     precision = (np.eye(dim) - share * np.outer(direction, direction)) / np.outer(scales, scales)
     objective = normal(np.linalg.inv(precision), np.zeros(dim))
-    starts = find_starts(objective, dlrd.LowRankNormal.standard(dim, 1), KEY, 1)
+    starts = find_modes(objective, dlrd.LowRankNormal.standard(dim, 1), KEY, 1)
     exact = dlrd.FullRankNormal(np.zeros(dim), np.linalg.cholesky(np.linalg.inv(precision)))
     # The diagonal of the precision is D (1 − a/d): by so much all narrow directions are too wide.
     ratio = 1 / (1 - share / dim)
@@ -168,6 +164,58 @@ def test_precision_of_the_family_is_kept() -> None:
         dlrd.FullRankNormal(jnp.zeros(3, "float32"), jnp.eye(3, dtype="float32")),
         dlrd.LowRankNormal(*(jnp.zeros(3, "float32"),) * 2, 0.1 * jnp.eye(3, 2, dtype="float32")),
     ):
-        starts = find_starts(normal(COVARIANCE, MEAN), family, KEY, 1)
+        starts = find_modes(normal(COVARIANCE, MEAN), family, KEY, 1)
         for start in (starts[0], as_given(started(family))):
             assert {leaf.dtype for leaf in jax.tree.leaves(start.family)} == {np.dtype("float32")}
+
+
+def foothold_of(objective: Objective, family: Any, std: float = 1.0) -> list[Start]:
+    return find_footholds(objective, family, np.full(len(family.mean), std), KEY)
+
+
+def test_footholds_of_a_full_rank_normal_are_the_normal_and_one_of_independent_coordinates() -> None:
+    """The mean is told by mirror images of draws; of a normal, the curvature is the same everywhere."""
+    starts = foothold_of(normal(COVARIANCE, MEAN), dlrd.FullRankNormal.standard(3))
+    assert [start.name for start in starts] == ["a foothold", "a foothold of independent coordinates"]
+    assert not any(start.is_mode for start in starts)
+    whole, apart = (start.family for start in starts)
+    np.testing.assert_allclose(whole.covariance, COVARIANCE, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(apart.covariance, np.diag(np.diagonal(apart.covariance)))
+    np.testing.assert_array_equal(whole.mean, apart.mean)
+    away = whole.mean - MEAN
+    assert 0.5 * away @ np.linalg.inv(COVARIANCE) @ away < TOLERANCE
+
+
+def test_foothold_of_a_mean_field_normal_has_the_whole_curvature() -> None:
+    (start,) = foothold_of(normal(COVARIANCE, MEAN), dlrd.MeanFieldNormal.standard(3))
+    assert isinstance(start.family, Curved)
+    np.testing.assert_allclose(start.family.curvature.hessian, np.linalg.inv(COVARIANCE), rtol=1e-12)
+
+
+def chained(z: jax.Array) -> jax.Array:
+    return -0.5 * jnp.sum(z**2) - 0.5 * jnp.sum(jnp.diff(z) ** 2)
+
+
+@pytest.mark.parametrize(("kind", "dim"), [(dlrd.SparseNormal, 6), (dlrd.FullRankNormal, 12)])
+def test_foothold_with_a_pattern_is_the_only_one(kind: Any, dim: int) -> None:
+    """A full-rank normal has it where four times the three colours of a chain are no more than dimensions."""
+    (start,) = foothold_of(objective_of(chained, dim), kind.standard(dim))
+    assert isinstance(start.family, Coupled)
+    assert isinstance(start.family.member, kind)
+    pattern = start.family.couplings.pattern
+    assert sorted(zip(pattern.rows, pattern.columns, strict=True)) == [(i + 1, i) for i in range(dim - 1)]
+    hessian = -jax.hessian(chained)(jnp.zeros(dim))
+    np.testing.assert_allclose(start.family.normal.precision.toarray(), hessian, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("center", [LOW, HIGH])
+def test_foothold_is_looked_for_from_the_family_as_given(center: float) -> None:
+    """Two modes that are 16 standard deviations apart: the near one."""
+    family = dlrd.MeanFieldNormal([center + 0.5, center - 0.5], [0.0, 0.0])
+    (start,) = foothold_of(two_modes(0.5), family, std=0.5)
+    assert 0.5 * np.sum(((start.family.mean - center) / 0.5) ** 2) < TOLERANCE
+
+
+def test_no_foothold_where_the_density_is_nowhere_finite() -> None:
+    objective = objective_of(lambda z: -jnp.inf + 0 * jnp.sum(z), 2)
+    assert foothold_of(objective, dlrd.MeanFieldNormal.standard(2)) == []

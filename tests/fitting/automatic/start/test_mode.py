@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import dlrd
+from dlrd.families.couplings import Couplings, couplings
 from dlrd.families.curvature import DenseCurvature, LowRankCurvature
+from dlrd.families.pattern import Pattern
+from dlrd.families.sparse_curvature import SparseCurvature, sparse_curvature
 from dlrd.fitting.automatic.start.mode import Mode, dense_curvature, find_mode, mean_curvature
 from dlrd.fitting.automatic.start.objective import Objective
 from dlrd.models import FunctionModel
@@ -46,9 +49,10 @@ def test_curvature_of_a_normal_is_exact() -> None:
     assert mode.is_found
     assert mode.log_density > -1e-2
     assert isinstance(mode.curvature, DenseCurvature)
-    # Differences of linear gradients: rounding alone, 1e-16 over a step of 1e-5, times the condition.
-    np.testing.assert_allclose(mode.curvature.hessian, np.linalg.inv(covariance), atol=1e-8 * 100)
-    np.testing.assert_allclose(mode.curvature.root, np.linalg.cholesky(covariance), atol=1e-8)
+    # Rounding alone: of a few dozen operations, amplified by at most the condition.
+    rounding = 100 * np.finfo(float).eps * 100
+    np.testing.assert_allclose(mode.curvature.hessian, np.linalg.inv(covariance), atol=rounding * 100)
+    np.testing.assert_allclose(mode.curvature.root, np.linalg.cholesky(covariance), atol=rounding)
 
 
 def test_distance_is_in_units_of_the_curvature() -> None:
@@ -168,8 +172,11 @@ def test_mean_curvature_is_the_weighted_mean(trust: float) -> None:
     known = DenseCurvature(np.diag([4.0, 16.0]), np.diag([0.5, 0.25]))
     curvature = mean_curvature(objective, points, known, trust)
     expected = (1 - trust) * known.hessian + trust * np.diag(3 * np.mean(points**2, axis=0))
-    np.testing.assert_allclose(curvature.hessian, expected, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(curvature.root, np.diag(np.diagonal(expected) ** -0.5), rtol=1e-8, atol=1e-8)
+    rounding = 100 * np.finfo(float).eps
+    np.testing.assert_allclose(curvature.hessian, expected, rtol=rounding, atol=rounding)
+    np.testing.assert_allclose(
+        curvature.root, np.diag(np.diagonal(expected) ** -0.5), rtol=rounding, atol=rounding
+    )
     assert objective.num_gradients == 2 * 2 * 3
 
 
@@ -178,3 +185,37 @@ def test_mean_curvature_that_is_no_good_changes_nothing(outside: float) -> None:
     objective = as_objective(lambda z: jnp.where(z[0] > 0, -jnp.sum(z**2), outside * z[1] + jnp.sum(z**2)))
     known = DenseCurvature(np.eye(2), np.eye(2))
     assert mean_curvature(objective, np.array([[-1.0, 1.0]]), known, 1.0) is known
+
+
+def chain() -> Couplings:
+    found = couplings(Pattern(6, np.arange(1, 6), np.arange(5)))
+    assert found is not None
+    return found
+
+
+def chained(z: jax.Array) -> jax.Array:
+    """A Hessian that is tridiagonal, and another one everywhere."""
+    return -0.5 * jnp.sum(z**2) - 0.5 * jnp.sum(z[1:] ** 2 * z[:-1] ** 2)
+
+
+@pytest.mark.parametrize("trust", [0.5, 1.0])
+def test_mean_curvature_of_a_pattern_is_the_weighted_mean(trust: float) -> None:
+    """From the products of three colours, where the whole Hessian would take those of six columns."""
+    objective, points = as_objective(chained), np.random.default_rng(0).normal(size=(4, 6))
+    hessians = [jax.hessian(lambda z: -chained(z))(jnp.asarray(point)) for point in points]
+    measured = np.mean(hessians, axis=0)
+    assert np.linalg.eigvalsh(measured).min() > 0
+    known = sparse_curvature(chain(), 3 * chain().seeds(float))
+    assert isinstance(known, SparseCurvature)
+    curvature = mean_curvature(objective, points, known, trust)
+    expected = (1 - trust) * 3 * np.eye(6) + trust * measured
+    rounding = 100 * np.finfo(float).eps * np.linalg.cond(expected) * np.abs(expected).max()
+    np.testing.assert_allclose(curvature.times(np.eye(6)), expected, atol=rounding)
+    np.testing.assert_allclose(curvature.diagonal, expected.diagonal(), atol=rounding)
+    assert objective.num_gradients == 2 * 3 * 4
+
+
+def test_mean_curvature_of_a_pattern_that_is_not_positive_changes_nothing() -> None:
+    objective = as_objective(lambda z: jnp.sum(z**2))
+    known = SparseCurvature.unit(chain())
+    assert mean_curvature(objective, np.ones((2, 6)), known, 1.0) is known

@@ -1,4 +1,4 @@
-"""The model as the search for a start sees it: values and slopes of −log p, each one counted."""
+"""The model as the search for a start sees it: values, slopes and Hessians of −log p, each one counted."""
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 HESSIAN = np.array([[2.0, 0.5], [0.5, 3.0]])
 POINTS = np.array([[1.0, -2.0], [0.5, 0.0], [4.0, 3.0]])
+DIRECTIONS = np.array([[1.0, 0.0], [1.0, -1.0], [0.5, 3.0]])
 
 
 def quadratic(z: jax.Array) -> jax.Array:
@@ -58,33 +59,47 @@ def test_infinite_where_either_is_not_finite(log_density):
     assert as_objective(log_density)(np.zeros(2))[0] == np.inf
 
 
-def test_slopes_at_many_points():
-    np.testing.assert_allclose(as_objective(quadratic).slopes(POINTS), POINTS @ HESSIAN)
+def test_values_and_slopes_at_many_points():
+    values, slopes = as_objective(quadratic).batch(POINTS)
+    np.testing.assert_allclose(values, 0.5 * np.einsum("pi,ij,pj->p", POINTS, HESSIAN, POINTS))
+    np.testing.assert_allclose(slopes, POINTS @ HESSIAN)
+    assert (values.dtype, slopes.dtype) == (np.float64, np.float64)
 
 
-def test_slopes_at_more_points_than_are_evaluated_at_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(objective_module, "MAX_NUMBERS", 4)  # two points
-    np.testing.assert_allclose(as_objective(quadratic).slopes(POINTS), POINTS @ HESSIAN)
+def test_values_of_a_batch_are_as_they_are():
+    """One point behind the wall leaves the others alone, and stays what it is."""
+    values, slopes = as_objective(walled).batch(np.array([[1.0, 2.0], [-1.0, 2.0]]))
+    np.testing.assert_array_equal(values, [5.0, np.inf])
+    np.testing.assert_array_equal(slopes, [[2.0, 4.0], [0.0, 0.0]])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_differences_are_the_hessian_times_the_directions(dtype: str):
-    directions = np.array([[1.0, 0.0], [1.0, -1.0]])
-    found = as_objective(cubic, dtype).differences(POINTS[2], directions)
-    # Those of a cubic are exact but for rounding: of slopes of size 50 and of the points, over the step.
-    eps = float(jnp.finfo(dtype).eps)
-    error = 100 * eps / (10 * eps) ** (1 / 3)
-    np.testing.assert_allclose(found, directions * 6 * POINTS[2], atol=error)
+def test_products_are_the_hessian_at_each_point_times_each_direction(dtype: str):
+    found = as_objective(cubic, dtype).products(POINTS, DIRECTIONS)
+    # Three multiplications; the numbers themselves are exact in both precisions.
+    np.testing.assert_allclose(found, POINTS[:, None] * 6 * DIRECTIONS, rtol=4 * float(jnp.finfo(dtype).eps))
+    assert found.dtype == np.float64
+
+
+def test_products_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch):
+    """With three points of two coordinates, 24 numbers are two directions and their two gradients each."""
+    expected = as_objective(cubic).products(POINTS, DIRECTIONS)
+    monkeypatch.setattr(objective_module, "MAX_NUMBERS", 24)
+    objective, sizes = as_objective(cubic), []
+    whole = objective._products
+    objective._products = lambda at, block: sizes.append(len(block)) or whole(at, block)
+    np.testing.assert_array_equal(objective.products(POINTS, DIRECTIONS), expected)
+    assert sizes == [2, 1]
 
 
 def test_every_gradient_is_counted():
     objective = as_objective(quadratic)
     objective(POINTS[0])
     assert objective.num_gradients == 1
-    objective.slopes(POINTS)
+    objective.batch(POINTS)
     assert objective.num_gradients == 1 + 3
-    objective.differences(POINTS[0], np.eye(2))
-    assert objective.num_gradients == 1 + 3 + 2 * 2
+    objective.products(POINTS[:2], DIRECTIONS)
+    assert objective.num_gradients == 1 + 3 + 2 * 2 * 3
 
 
 def test_noise_of_the_host_depends_on_the_key_alone():

@@ -1,6 +1,7 @@
-"""The beginning of an automatic fit: which starts are tried, and which is kept."""
+"""The beginning of an automatic fit: which starts are tried, for how long, and which is kept."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,18 +10,22 @@ import numpy as np
 import pytest
 
 import dlrd
+from dlrd.families.curvature import MAX_WHOLE
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate
 from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task
 from dlrd.fitting.automatic.start import short_runs
-from dlrd.fitting.automatic.start.candidates import Start, as_given
-from dlrd.fitting.automatic.start.short_runs import MAX_START_GAP, begin
+from dlrd.fitting.automatic.start.candidates import Start
+from dlrd.fitting.automatic.start.funnel import Funnel
+from dlrd.fitting.automatic.start.short_runs import MAX_START_GAP, NUM_HALVINGS, begin
 from dlrd.fitting.automatic.state import AutomaticState, Measured, Search
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.request import Aim
 
 GIVEN = dlrd.MeanFieldNormal.standard(2)
-SEARCHED = 100
+SEARCHED, CLIMBED = 100, 30
+"""Gradients of the search for modes, and for footholds."""
 RUN = FIRST_GRADIENTS + MIN_DRAWS
+DOUBTFUL = 2 * MAX_START_GAP
 
 Begun = Callable[..., AutomaticState]
 
@@ -33,8 +38,8 @@ def mode(place: float) -> Start:
     return Start(at(place), f"mode at {place}", True)
 
 
-def elsewhere(place: float) -> Start:
-    return Start(at(place), f"at {place}")
+def foothold(place: float) -> Start:
+    return Start(at(place), f"foothold at {place}")
 
 
 @pytest.fixture
@@ -44,32 +49,52 @@ def begun(
     state: Callable[..., AutomaticState],
     certificate: Callable[..., Certificate],
 ) -> Begun:
-    """Begins with these starts, whose short runs end with certificates made by hand.
+    """Begins with these starts, whose runs end with certificates made by hand.
 
-    The ELBO of a start at x is x, and what is changed of its certificate stands under x.
+    The ELBO of a start at x is x, and what is changed of its certificate stands under x: of the short run,
+    and of each time that it is prolonged, of which the last one stays.
     """
 
     def make(
-        starts: list[Start],
-        changed: dict[float, dict[str, Any]] | None = None,
-        has_searched: bool = True,
-        num_starts: int = 8,
+        modes: list[Start],
+        footholds: list[Start] | None = None,
+        changed: dict[float, list[dict[str, Any]]] | None = None,
         max_gradients: int = 10**5,
+        **plan: Any,
     ) -> AutomaticState:
-        made = task(num_starts=num_starts, aim=Aim(max_gradients=max_gradients))
+        made = task(aim=Aim(max_gradients=max_gradients), **plan)
 
-        def short_run(task: Task, family: Any) -> AutomaticState:
+        def run(family: Any, number: int, before: Measured | None = None) -> AutomaticState:
             place = float(family.mean[0])
-            seen = certificate(elbo=place, **(changed or {}).get(place, {}))
-            measured = Measured(family, seen, family, 32)
-            spent = {"start": 0, "steps": FIRST_GRADIENTS, "certificates": MIN_DRAWS, "curvature": 0}
-            best = None if seen.is_outside else measured
-            return state(task, family, gradients=spent, latest=measured, best=best)
+            seen = (changed or {}).get(place, [{}])
+            measured = Measured(
+                family, certificate(**({"elbo": place} | seen[min(number, len(seen) - 1)])), family, 32
+            )
+            spent = {
+                "start": 0,
+                "steps": 2**number * FIRST_GRADIENTS,
+                "certificates": (number + 1) * MIN_DRAWS,
+                "curvature": 0,
+            }
+            kept = before is not None and before.certificate.elbo_bound >= measured.certificate.elbo_bound
+            best = before if kept or measured.certificate.is_outside else measured
+            return state(made, family, gradients=spent, latest=measured, best=best, num_agreed=number)
 
-        monkeypatch.setattr(short_runs, "_short_run", short_run)
+        def searched(found: list[Start], num_gradients: int) -> Callable[..., list[Start]]:
+            def search(objective: Any, *args: Any) -> list[Start]:
+                objective.num_gradients += num_gradients
+                return found
+
+            return search
+
+        monkeypatch.setattr(short_runs, "_short_run", lambda task, family: run(family, 0))
         monkeypatch.setattr(
-            short_runs, "_candidates", lambda task, family, given: (list(starts), SEARCHED, has_searched)
+            short_runs,
+            "_prolonged",
+            lambda task, before: run(before.origin, before.num_agreed + 1, before.best),
         )
+        monkeypatch.setattr(short_runs, "find_modes", searched(modes, SEARCHED))
+        monkeypatch.setattr(short_runs, "find_footholds", searched(footholds or [], CLIMBED))
         return begin(made, GIVEN)
 
     return make
@@ -79,10 +104,15 @@ def place(state: AutomaticState) -> float:
     return float(state.origin.mean[0])
 
 
+def num_prolonged(state: AutomaticState) -> int:
+    """Of the run that is kept."""
+    return state.num_agreed
+
+
 def test_the_best_is_kept_and_all_are_counted(begun: Begun) -> None:
     found = begun([mode(1.0), mode(3.0), mode(2.0)])
     assert place(found) == 3
-    assert found.search == Search(True, (2.0, 1.0))  # so much lower are the others
+    assert found.search == Search((2.0, 1.0))  # so much lower are the others
     assert found.gradients == {
         "start": SEARCHED,
         "steps": 3 * FIRST_GRADIENTS,
@@ -92,42 +122,58 @@ def test_the_best_is_kept_and_all_are_counted(begun: Begun) -> None:
 
 
 def test_the_best_is_the_one_whose_elbo_is_surely_high(begun: Begun) -> None:
-    assert place(begun([mode(1.0), mode(3.0)], {3.0: {"elbo_error": 2.0}})) == 1
+    assert place(begun([mode(1.0), mode(3.0)], changed={3.0: [{"elbo_error": 2.0}]})) == 1
 
 
 def test_a_start_without_a_density_is_not_kept(begun: Begun) -> None:
-    assert place(begun([mode(1.0), mode(3.0)], {3.0: {"share_bad": 0.5}})) == 1
-
-
-def test_other_starts_are_no_other_modes(begun: Begun) -> None:
-    assert begun([mode(3.0), elsewhere(1.0), mode(2.0)]).search == Search(True, (1.0,))
-    assert begun([elsewhere(3.0), mode(1.0)]).search == Search(True, ())
-
-
-def test_no_mode_is_told_if_one_was_looked_for(begun: Begun) -> None:
-    assert not begun([elsewhere(1.0), elsewhere(2.0)]).search.has_mode
-    assert begun([elsewhere(1.0)], has_searched=False).search.has_mode
+    assert place(begun([mode(1.0), mode(3.0)], changed={3.0: [{"share_bad": 0.5}]})) == 1
 
 
 @pytest.mark.parametrize("name", ["gap", "gain"])
-def test_family_as_given_is_tried_too_where_much_is_to_be_gained(begun: Begun, name: str) -> None:
-    """At 0: it wins against a mode below."""
-    doubtful = {-1.0: {name: 1.1 * MAX_START_GAP}}
-    assert place(begun([mode(-1.0)], doubtful)) == 0
-    assert begun([mode(-1.0)], doubtful).gradients["steps"] == 2 * FIRST_GRADIENTS
-    assert place(begun([mode(-1.0)], {-1.0: {name: 0.9 * MAX_START_GAP}})) == -1
-    assert place(begun([mode(-1.0)], doubtful, num_starts=1)) == -1  # one start was asked for
-    assert place(begun([mode(-1.0), elsewhere(-2.0)], doubtful)) == -1  # it is among them already
-
-
-@pytest.mark.parametrize(("num_affordable", "best"), [(0, 1.0), (1, 1.0), (2, 2.0), (3, 3.0)])
-def test_budget_limits_the_short_runs(begun: Begun, num_affordable: int, best: float) -> None:
-    """But for the first, which there must be."""
-    budget = SEARCHED + num_affordable * RUN
-    found = begun([mode(1.0), mode(2.0), mode(3.0)], max_gradients=budget)
+@pytest.mark.parametrize(("left", "best"), [(0.9, -1.0), (1.1, 2.0), (np.nan, 2.0)])
+def test_footholds_are_tried_where_much_is_to_be_gained_or_nobody_knows(
+    begun: Begun, name: str, left: float, best: float
+) -> None:
+    unsure = {"gap": np.nan, "gain": np.nan} if np.isnan(left) else {name: left * MAX_START_GAP}
+    found = begun([mode(-1.0)], [foothold(2.0)], {-1.0: [unsure]})
     assert place(found) == best
-    doubtful = {-1.0: {"gap": 2 * MAX_START_GAP}}
-    assert place(begun([mode(-1.0)], doubtful, max_gradients=budget)) == (0 if num_affordable > 1 else -1)
+    assert found.gradients["start"] == (SEARCHED if best < 0 else SEARCHED + CLIMBED)
+
+
+def test_one_doubtful_mode_is_enough(begun: Begun) -> None:
+    assert place(begun([mode(1.0), mode(0.5)], [foothold(2.0)], {0.5: [{"gap": DOUBTFUL}]})) == 2
+
+
+def test_footholds_are_tried_where_there_is_no_mode(begun: Begun) -> None:
+    found = begun([], [foothold(1.0), foothold(2.0)])
+    assert place(found) == 2
+    assert found.gradients["start"] == SEARCHED + CLIMBED
+
+
+def test_family_as_given_is_tried_where_there_is_neither(begun: Begun) -> None:
+    """At 0: it wins against a mode below."""
+    assert place(begun([])) == 0
+    assert place(begun([mode(-1.0)], changed={-1.0: [{"gap": DOUBTFUL}]})) == 0
+    assert place(begun([mode(1.0)], changed={1.0: [{"gap": DOUBTFUL}]})) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "dim"),
+    [({"has_modes": False}, 2), ({}, MAX_WHOLE + 1)],
+    ids=["not wanted", "many dimensions"],
+)
+def test_modes_are_not_looked_for(
+    task: Callable[..., Task], monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], dim: int
+) -> None:
+    family = dlrd.MeanFieldNormal.standard(dim)
+    seen: list[str] = []
+    monkeypatch.setattr(short_runs, "find_modes", lambda *args: seen.append("modes") or [])
+    monkeypatch.setattr(short_runs, "find_footholds", lambda *args: seen.append("footholds") or [])
+    monkeypatch.setattr(short_runs, "_short_run", lambda *args: None)
+    monkeypatch.setattr(short_runs, "_best", lambda *args: None)
+    model = dlrd.models.function(lambda z: -0.5 * jnp.sum(z**2), dim)
+    begin(task(model, family, **changed), family)
+    assert seen == ["footholds"]
 
 
 @pytest.mark.parametrize(
@@ -140,11 +186,82 @@ def test_budget_limits_the_short_runs(begun: Begun, num_affordable: int, best: f
     ],
     ids=["not wanted", "not natural", "cannot start at a mode", "given estimator"],
 )
-def test_modes_are_not_always_looked_for(task: Callable[..., Task], changed: dict[str, Any]) -> None:
+def test_nothing_is_looked_for(
+    task: Callable[..., Task], monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    """The only run is that of the family as given, which costs no gradients before."""
+    kept: list[Any] = []
+    monkeypatch.setattr(short_runs, "_short_run", lambda task, family: kept.append(family))
     family = changed.get("family", GIVEN)
-    starts, num_gradients, has_searched = short_runs._candidates(task(**changed), family, as_given(family))
-    assert [start.name for start in starts] == ["the family as given"]
-    assert (num_gradients, has_searched) == (0, False)
+    begin(task(**changed), family)
+    (found,) = kept
+    np.testing.assert_array_equal(jax.tree.leaves(found)[0], jax.tree.leaves(family)[0])
+
+
+def test_footholds_are_no_other_modes(begun: Begun) -> None:
+    doubtful = {1.0: [{"gap": 3.0}]}
+    found = begun([mode(3.0), mode(1.0)], [foothold(2.0)], doubtful)
+    assert found.search == Search((2.0,))
+    # Of modes that are below what is no mode, nothing is said.
+    assert begun([mode(1.0), mode(0.5)], [foothold(2.0)], doubtful).search == Search(())
+
+
+def test_funnel_at_the_start_is_told_of(begun: Begun) -> None:
+    funnel = Funnel(0, (1, 2, 3, 4))
+    assert begun([], [foothold(1.0)._replace(funnel=funnel)]).search == Search((), funnel)
+    others = [foothold(1.0)._replace(funnel=funnel), foothold(2.0)]
+    assert begun([], others).search.funnel is None  # not at the one that is kept
+
+
+@pytest.mark.parametrize(("num_affordable", "best"), [(0, 1.0), (1, 1.0), (2, 2.0), (3, 3.0)])
+def test_budget_limits_the_short_runs(begun: Begun, num_affordable: int, best: float) -> None:
+    """But for the first, which there must be."""
+    budget = SEARCHED + num_affordable * RUN
+    assert place(begun([mode(1.0), mode(2.0), mode(3.0)], max_gradients=budget)) == best
+    footholds = [foothold(1.0), foothold(2.0), foothold(3.0)]
+    assert place(begun([], footholds, max_gradients=budget + CLIMBED)) == best
+    # A mode from which something may be gained, and the first foothold.
+    found = begun([mode(0.5)], footholds, {0.5: [{"gap": DOUBTFUL}]}, max_gradients=budget + CLIMBED)
+    assert place(found) == max(best - 1, 0.5)
+
+
+def test_a_run_that_rises_may_overtake(begun: Begun) -> None:
+    """It promises 5 nats from 1, and has 4 by the second time that both are prolonged."""
+    rising = [{"gap": 5.0}, {"elbo": 2.0, "gap": 4.0}, {"elbo": 4.0}]
+    found = begun([], [foothold(3.0), foothold(1.0)], {1.0: rising})
+    assert (place(found), num_prolonged(found)) == (1, 2)
+    # Twice prolonged, a run has had four times the gradients of the steps; so has the other.
+    assert found.gradients["steps"] == 2 * 4 * FIRST_GRADIENTS
+    assert found.gradients["certificates"] == 2 * 3 * MIN_DRAWS
+
+
+@pytest.mark.parametrize(("gap", "times"), [(1.97, 0), (1.99, NUM_HALVINGS)])
+def test_a_run_that_cannot_overtake_is_given_up(begun: Begun, gap: float, times: int) -> None:
+    """3 less two standard errors of 0.01 is what it would have to reach from 1."""
+    found = begun([], [foothold(3.0), foothold(1.0)], {1.0: [{"gap": gap}]})
+    assert (place(found), num_prolonged(found)) == (3, times)
+    assert found.gradients["steps"] == 2 * 2**times * FIRST_GRADIENTS
+
+
+def test_one_of_three_is_given_up_and_the_others_go_on(begun: Begun) -> None:
+    changed = {1.0: [{"gap": 1.0}], 2.0: [{"gap": 5.0}, {"gap": 0.5}]}
+    found = begun([], [foothold(1.0), foothold(2.0), foothold(3.0)], changed)
+    assert (place(found), num_prolonged(found)) == (3, 1)
+    assert found.gradients["steps"] == (1 + 2 + 2) * FIRST_GRADIENTS
+
+
+def test_a_run_that_falls_keeps_the_best_that_it_has_had(begun: Begun) -> None:
+    """Both are prolonged; the higher one falls below its own bound, and the other one does not reach it."""
+    changed = {3.0: [{}, {"elbo": 0.0}], 1.0: [{"gap": 5.0}, {}]}
+    assert place(begun([], [foothold(3.0), foothold(1.0)], changed)) == 3
+
+
+def test_prolonged_runs_leave_half_of_the_budget(begun: Begun) -> None:
+    """To twice the steps: what two short runs have cost, and as much for each of them again, twice."""
+    footholds, rising = [foothold(3.0), foothold(1.0)], {1.0: [{"gap": 5.0}]}
+    enough = 2 * (SEARCHED + CLIMBED + 2 * RUN + 2 * 2 * RUN)
+    assert num_prolonged(begun([], footholds, rising, max_gradients=enough)) == 1
+    assert num_prolonged(begun([], footholds, rising, max_gradients=enough - 1)) == 0
 
 
 def shifted(z: jax.Array) -> jax.Array:
@@ -153,8 +270,9 @@ def shifted(z: jax.Array) -> jax.Array:
 
 def test_search_and_short_run_of_a_normal(task: Callable[..., Task]) -> None:
     """As they are: the mode is found, steps are taken from there, and the family is measured."""
-    found = begin(task(shifted, num_starts=2), GIVEN)
-    assert found.search == Search(True, ())
+    made = task(shifted, num_starts=2)
+    found = begin(made, GIVEN)
+    assert found.search == Search(())
     assert found.step == FIRST_GRADIENTS // 8
     assert found.gradients["steps"] == FIRST_GRADIENTS
     assert found.gradients["certificates"] == MIN_DRAWS
@@ -163,6 +281,26 @@ def test_search_and_short_run_of_a_normal(task: Callable[..., Task]) -> None:
     assert found.latest is not None
     assert found.latest.step == found.step
     assert not found.is_judged
+    longer = short_runs._prolonged(made, found)
+    assert longer.step == 2 * found.step
+    assert longer.gradients["steps"] == 2 * FIRST_GRADIENTS
+    assert longer.gradients["certificates"] == 2 * MIN_DRAWS
+    assert longer.latest is not None
+    assert longer.latest.step == longer.step
+
+
+def test_prolonged_run_is_one_that_was_never_ended(task: Callable[..., Task]) -> None:
+    """Bit for bit, its steps at least: the certificate in between leaves them alone."""
+    made = task(shifted, has_start=False)
+    short = begin(made, GIVEN)
+    twice = short_runs._prolonged(made, short)
+    whole = short_runs._run_until(made, replace(short, steps=_fresh(made)), 2 * short.step)
+    np.testing.assert_array_equal(twice.family.mean, whole.family.mean)
+    np.testing.assert_array_equal(twice.family.std, whole.family.std)
+
+
+def _fresh(task: Task) -> Any:
+    return short_runs.fresh_steps(task.method, GIVEN.as_start(), task.key, task.first_rate)
 
 
 def test_interrupt_in_a_short_run_ends_the_search(

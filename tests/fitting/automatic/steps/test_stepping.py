@@ -10,16 +10,26 @@ import numpy as np
 import pytest
 
 import dlrd
+from dlrd.families.couplings import couplings
+from dlrd.families.pattern import Pattern
+from dlrd.families.sparse_curvature import SparseCurvature
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate, certify
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState, Measured
 from dlrd.fitting.automatic.steps import stepping
 from dlrd.fitting.automatic.steps.stepping import (
+    MAX_TAIL_SHARE,
+    MIN_STEPS,
+    NUM_TAIL_DRAWS,
     certificate_key,
     lengthen_certificate,
+    look_at_tail,
+    step_cost,
+    steps_for,
     take_certificate,
     take_steps,
 )
+from dlrd.fitting.step import _noise
 
 NUM_STEPS = 4
 
@@ -111,10 +121,42 @@ def test_lengthening_keeps_the_draws(made: Task, looked: AutomaticState) -> None
     assert longer.origin is looked.origin
 
 
+def test_tail_is_looked_at_longer(made: Task, looked: AutomaticState) -> None:
+    """With so much spent that all the draws are little beside it: by a certificate that is as long."""
+    rich = looked.spent("start", int(NUM_TAIL_DRAWS / MAX_TAIL_SHARE))
+    longer = look_at_tail(made, rich)
+    assert longer.latest is not None
+    assert longer.latest.certificate.num_draws == NUM_TAIL_DRAWS
+    assert_same(longer.latest, lengthen_certificate(made, rich, NUM_TAIL_DRAWS).latest)
+    assert longer.gradients["certificates"] == NUM_TAIL_DRAWS
+    assert look_at_tail(made, longer).latest is longer.latest  # once is enough
+
+
+@pytest.mark.parametrize(("spent", "num_more"), [(MIN_DRAWS, 1), (2 * MIN_DRAWS - 1, 1), (MIN_DRAWS - 1, 0)])
+def test_tail_is_looked_at_for_a_tenth_of_what_was_spent(
+    made: Task, looked: AutomaticState, spent: int, num_more: int
+) -> None:
+    missing = int(spent / MAX_TAIL_SHARE) - looked.num_gradients
+    longer = look_at_tail(made, looked.spent("start", missing))
+    assert longer.latest is not None
+    assert longer.latest.certificate.num_draws == (1 + num_more) * MIN_DRAWS
+
+
+def test_tail_is_looked_at_within_the_budget(made: Task, looked: AutomaticState) -> None:
+    for left, num_draws in ((2 * MIN_DRAWS - 1, 2 * MIN_DRAWS), (MIN_DRAWS - 1, MIN_DRAWS)):
+        longer = look_at_tail(made, looked.spent("start", made.max_gradients - left - looked.num_gradients))
+        assert longer.latest is not None
+        assert longer.latest.certificate.num_draws == num_draws
+
+
+def test_no_tail_without_a_certificate(made: Task, moved: AutomaticState) -> None:
+    assert look_at_tail(made, moved) is moved
+
+
 def test_each_use_and_each_step_has_a_key_of_its_own(
     made: Task, fresh: AutomaticState, moved: AutomaticState
 ) -> None:
-    keys = [certificate_key(made, state, use) for state in (fresh, moved) for use in range(4)]
+    keys = [certificate_key(made, state, use) for state in (fresh, moved) for use in range(5)]
     steps = [jax.random.fold_in(made.key, step) for step in range(NUM_STEPS)]
     words = np.stack([jax.random.key_data(key) for key in [*keys, *steps]])
     assert len(np.unique(words, axis=0)) == len(words)
@@ -154,3 +196,61 @@ def test_nothing_outside_is_ever_the_best(
 ) -> None:
     outside = Measured(fresh.origin, certificate(share_bad=0.5), fresh.origin, 32)
     assert stepping._kept(fresh, outside, 256).best is None
+
+
+CHAIN_DIM = 6
+
+
+def chained(z: jax.Array) -> jax.Array:
+    return -0.5 * jnp.sum(z**2) - 0.5 * jnp.sum(jnp.diff(z) ** 2)
+
+
+@pytest.fixture(scope="module")
+def of_chain(
+    task: Callable[..., Task], state: Callable[..., AutomaticState]
+) -> Callable[..., tuple[Task, AutomaticState]]:
+    """A fit that takes Hessians: of a chain, in which three colours tell neighbours apart."""
+    found = couplings(Pattern(CHAIN_DIM, np.arange(1, CHAIN_DIM), np.arange(CHAIN_DIM - 1)))
+    assert found is not None
+    assert found.coloring.num_colors == 3
+    given = dlrd.SparseNormal.standard(CHAIN_DIM)
+    family = given.at_mode(np.zeros(CHAIN_DIM), SparseCurvature.unit(found))
+
+    def make(num_draws: int) -> tuple[Task, AutomaticState]:
+        made = task(dlrd.models.function(chained, CHAIN_DIM), given, num_draws=num_draws)
+        return made, state(made, family)
+
+    return make
+
+
+def test_a_step_costs_a_gradient_a_draw(made: Task, fresh: AutomaticState) -> None:
+    assert step_cost(made, fresh) == 8
+    assert [steps_for(made, fresh, budget) for budget in (256, 15, 7)] == [32, 1, 1]
+
+
+def test_a_step_with_hessians_costs_two_more_for_each_colour_of_two_draws(
+    of_chain: Callable[..., tuple[Task, AutomaticState]],
+) -> None:
+    assert step_cost(*of_chain(8)) == 8 + 2 * 3 * 2
+    assert step_cost(*of_chain(1)) == 1 + 2 * 3  # of the only draw
+    assert [steps_for(*of_chain(8), budget) for budget in (4096, 256)] == [204, MIN_STEPS]
+
+
+def test_steps_with_hessians_are_counted_with_them(
+    of_chain: Callable[..., tuple[Task, AutomaticState]],
+) -> None:
+    after = take_steps(*of_chain(8), NUM_STEPS, lambda state: None)
+    assert after.gradients["steps"] == NUM_STEPS * 20
+
+
+def test_draws_of_steps_with_hessians_come_with_their_mirror_images(
+    of_chain: Callable[..., tuple[Task, AutomaticState]],
+) -> None:
+    """Also from a Sobol sequence without pairs; an odd number of draws cannot."""
+    for num_draws, is_paired in ((8, True), (7, False)):
+        made, fresh = of_chain(num_draws)
+        assert made.method.draws == "sobol"
+        one = jax.tree.map(lambda leaf: leaf[0], fresh.steps)
+        noise = np.asarray(_noise(made.method, fresh.origin, one))
+        assert noise.shape == (num_draws, CHAIN_DIM)
+        assert np.array_equal(noise[: num_draws // 2], -noise[-(num_draws // 2) :]) == is_paired

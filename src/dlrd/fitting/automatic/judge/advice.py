@@ -8,10 +8,13 @@ import numpy as np
 
 from dlrd.families import Family, Moments, member_of
 from dlrd.fitting.automatic.judge.certificate import Certificate
+from dlrd.fitting.automatic.judge.stopping import CERTAIN
 from dlrd.fitting.automatic.state import AutomaticState, Search
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.verdict import FAIR_TAIL
 
+MAX_NAMES = 3
+"""Of coordinates that a sentence lists."""
 MIN_DRIFT = 0.1
 """In standard deviations, between the two stretches of the tail average."""
 
@@ -23,19 +26,22 @@ def warnings(
     outcome: Outcome,
     tail_shape: float,
     names: Sequence[str],
+    tolerance: float,
 ) -> list[str]:
     """Sentences about what a user should know of the family that is returned."""
     found = [] if certificate is None else _of_draws(certificate)
-    found += _of_search(state.search)
+    found += _of_search(state.search, names)
     if tail_shape > FAIR_TAIL:
         way_out = getattr(family, "richer", "a richer family, or another parameterisation")
         found.append(
             f"the posterior has heavier tails or another shape than the family (k̂ > {FAIR_TAIL}): "
             f"try {way_out}."
         )
-    drift = _drift(state, names) if outcome is Outcome.BUDGET else None
-    if drift is not None:
-        found.append(f"{drift} until the end: raise max_gradients.")
+    if outcome is Outcome.BUDGET:
+        found += _of_budget(state, certificate, tolerance)
+        drift = _drift(state, names)
+        if drift is not None:
+            found.append(f"{drift} until the end.")
     if state.num_rollbacks:
         found.append(
             f"the ELBO collapsed {state.num_rollbacks} time(s); the fit went back and took smaller steps."
@@ -59,7 +65,19 @@ def _of_draws(certificate: Certificate) -> list[str]:
     return found
 
 
-def _of_search(search: Search) -> list[str]:
+def _of_budget(state: AutomaticState, certificate: Certificate | None, tolerance: float) -> list[str]:
+    """What a fit that has not arrived would need; with twice the steps, an average is about twice as near."""
+    if certificate is None or not np.isfinite(certificate.gap_bound):
+        return ["the budget ended before the fit was sure: raise max_gradients."]
+    times = max(certificate.gap_bound / (CERTAIN * tolerance), 2.0)
+    needed = float(f"{times * state.num_gradients:.1g}")
+    return [
+        f"the budget ended while the ELBO was still up to {certificate.gap_bound:.2g} nats below the best "
+        f"nearby, as far as gradients tell: max_gradients={needed:,.0f} would about be enough."
+    ]
+
+
+def _of_search(search: Search, names: Sequence[str]) -> list[str]:
     found = []
     if search.other_modes:
         lower = ", ".join(f"{each:.2g}" for each in search.other_modes)
@@ -68,10 +86,14 @@ def _of_search(search: Search) -> list[str]:
             "describes the highest one alone, and there may be more (starts= looks further). A mixture could "
             "cover several."
         )
-    if not search.has_mode:
+    if search.funnel is not None:
+        neck, others = search.funnel
+        shown = ", ".join(names[i] for i in others[:MAX_NAMES])
+        more = f" and {len(others) - MAX_NAMES} more" if len(others) > MAX_NAMES else ""
         found.append(
-            "no mode was found: the density grows without bound or has a ridge, as a centred hierarchy has. "
-            "The start is the best of short runs; a non-centred parameterisation would help."
+            f"how narrow the posterior is along {shown}{more} depends on {names[neck]}, as in a funnel, "
+            "which no normal can follow: another parameterisation (non-centred in place of centred, or the "
+            "other way round) would help."
         )
     return found
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from dlrd.families import Certifiable, Family, FromNoise
+from dlrd.families import Certifiable, Family, FromNoise, log_prob_of
 from dlrd.gradients.natural import finite_rows
 from dlrd.gradients.sobol import MAX_CHEAP, sobol_noise
 from dlrd.models import Model
@@ -116,8 +116,10 @@ def certify(
     gap, gap_error, gain, gain_error = 4 * (float("nan"),)
     if gradients is not None:
         assert isinstance(family, Certifiable)
-        gap, gap_error = _gap(gradients)
-        gain, gain_error = _gain(gradients, family.displacement(came_from))
+        with np.errstate(over="ignore", invalid="ignore"):
+            products = family.inner_products(gradients, gradients)
+            along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
+        (gap, gap_error), (gain, gain_error) = _gap(products), _gain(along)
     good = log_ratios[np.isfinite(log_ratios)]
     num_failed = int(np.isnan(log_ratios).sum()) if model.can_fail else 0
     return Certificate(
@@ -168,10 +170,11 @@ def _compiled_batch(model: Model) -> Callable[[Family, Key[Array, ""], Int[Array
             return _Batch(model.values(draws, own_key) - family.log_prob(draws), None)
         noise = _mirrored(key, index, family.noise_size, jnp.result_type(*jax.tree.leaves(family)))
         draws = family.from_noise(noise)
+        log_prob = log_prob_of(family, noise, draws)
         if not model.has_gradient or not isinstance(family, Certifiable):
-            return _Batch(model.values(draws, own_key) - family.log_prob(draws), None)
+            return _Batch(model.values(draws, own_key) - log_prob, None)
         values, slopes = model.values_and_gradients(draws, own_key)
-        log_ratios = values - family.log_prob(draws)
+        log_ratios = values - log_prob
         chosen = finite_rows(log_ratios, slopes)
         slopes, noise = slopes[chosen], noise[chosen]
         return _Batch(log_ratios, family.fisher_coordinates(family.natural_gradient(slopes, noise)))
@@ -188,20 +191,17 @@ def _mirrored(key: Key[Array, ""], index: Int[Array, ""], size: int, dtype: jnp.
     return jnp.concatenate([half, -half])
 
 
-def _gain(
-    gradients: Float[np.ndarray, "block coordinate"], displacement: Float[np.ndarray, " coordinate"]
-) -> tuple[float, float]:
+def _gain(by_block: Float[np.ndarray, " block"]) -> tuple[float, float]:
     """What moving as far again would gain, to the first order, and its standard error."""
     with np.errstate(over="ignore", invalid="ignore"):
-        by_block = gradients @ displacement
         gain, error = np.mean(by_block), np.std(by_block, ddof=1) / np.sqrt(len(by_block))
     return (float(gain), float(error)) if np.isfinite(gain + error) else (float("inf"), float("inf"))
 
 
-def _gap(gradients: Float[np.ndarray, "block coordinate"]) -> tuple[float, float]:
+def _gap(products: Float[np.ndarray, "block block"]) -> tuple[float, float]:
     """½ ‖g‖² from the products of different blocks, and its standard error by leaving one out at a time."""
     with np.errstate(over="ignore", invalid="ignore"):
-        products = 0.5 * gradients @ gradients.T
+        products = 0.5 * products
         np.fill_diagonal(products, 0.0)
         num = len(products)
         total, by_block = products.sum(), products.sum(axis=1)

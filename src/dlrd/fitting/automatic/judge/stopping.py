@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dlrd.fitting.automatic.judge.certificate import BATCH, CONFIDENCE, MIN_DRAWS, Certificate
-from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Plan
+from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, MIN_TOLERANCE, Plan
 from dlrd.fitting.outcome import Outcome
 
 MAX_CERTIFICATE_SHARE = 0.5
@@ -17,6 +17,8 @@ PROMISING = 0.5
 """A gap or gain below this share of what would be certain is worth more draws."""
 MIN_OUTSIDE = 4 * FIRST_GRADIENTS
 """Gradients of the steps before draws without a density end a fit: at first it may still leave them."""
+MIN_SETTLED = 4 * FIRST_GRADIENTS
+"""Gradients of the steps before a tolerance that is wider than the usual one is believed to be reached."""
 FALL_ERRORS = 5.0
 """Standard errors by which an ELBO must be below the best one to count as fallen."""
 NUM_AGREED = 2
@@ -61,6 +63,12 @@ class Evidence(NamedTuple):
     )
     done: frozenset[Action] = frozenset()  # since the certificate
 
+    @property
+    def certain_tolerance(self) -> float:
+        """The tolerance, but a strict one after few steps, which show little of a long flat way."""
+        is_early = self.step_gradients < MIN_SETTLED
+        return min(self.tolerance, MIN_TOLERANCE) if is_early else self.tolerance
+
 
 def decide(evidence: Evidence, plan: Plan) -> Decision:
     """The next action; again after each, with what that has changed, until the fit stops or goes on."""
@@ -75,7 +83,7 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
         )
     if np.isnan(seen.gap):
         return _without_gap(evidence)
-    if is_certain(seen, evidence.tolerance) and not seen.share_bad:
+    if is_certain(seen, evidence.certain_tolerance) and not seen.share_bad:
         return Decision(Action.STOP, Outcome.CERTIFIED)
     is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.tolerance
     if is_far and plan.has_strides and Action.STRIDE not in done:
@@ -107,7 +115,7 @@ def _without_gap(evidence: Evidence) -> Decision:
 
 def _is_worth_more_draws(evidence: Evidence) -> bool:
     """Whether noise alone keeps the certificate from being sure."""
-    seen, tolerance = evidence.certificate, evidence.tolerance
+    seen, tolerance = evidence.certificate, evidence.certain_tolerance
     max_draws = max(4 * MIN_DRAWS, MAX_CERTIFICATE_SHARE * evidence.step_gradients)
     return (
         seen.gap <= PROMISING * CERTAIN * tolerance

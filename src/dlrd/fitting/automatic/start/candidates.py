@@ -7,15 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Family, Startable, split, started
-from dlrd.families.curvature import MAX_WHOLE
-from dlrd.fitting.automatic.start.mode import Mode, curvature_at, find_mode
+from dlrd.families import Factorized, Family, HasCouplings, Startable, split
+from dlrd.families.curvature import MAX_WHOLE, diagonal_curvature
+from dlrd.fitting.automatic.start.foothold import find_foothold
+from dlrd.fitting.automatic.start.funnel import Funnel
+from dlrd.fitting.automatic.start.mode import Mode, find_mode
 from dlrd.fitting.automatic.start.objective import Objective, host_noise
+from dlrd.fitting.automatic.start.structure import Survey
 
 WIDENINGS = 2.0, 4.0, 8.0
 """How far the points are from the mean of the family, compared with its draws: in turn, on both sides."""
-MAX_ITERATIONS, MAX_ROUGH_ITERATIONS = 50, 100
-"""Of a search for another mode: in whitened coordinates, and where the first has given none."""
+MAX_ITERATIONS = 50
+"""Of a search for another mode, in the coordinates in which the first one is round."""
 SAME_MODE, SAME_MODE_PER_DIM = 1.0, 0.01
 """Squared distance, in the units of its curvature, within which a descent is on its way to a known mode."""
 
@@ -26,6 +29,7 @@ class Start(NamedTuple):
     family: Family  # in the form that fits work with
     name: str  # where it comes from, in words
     is_mode: bool = False  # whether that is a mode
+    funnel: Funnel | None = None  # that was seen there
 
 
 def as_given(family: Family) -> Start:
@@ -33,17 +37,14 @@ def as_given(family: Family) -> Start:
     return Start(family, "the family as given")
 
 
-def find_starts(
+def find_modes(
     objective: Objective,
     family: Startable,
     key: Key[Array, ""],
     num_starts: int,
     max_gradients: float = np.inf,
 ) -> list[Start]:
-    """Families to start from: all modes that are found, the most promising first.
-
-    Where the way down from the mean of the family ends at none, that family as it is and points on that way
-    follow.
+    """Families at all modes that are found, the most promising first; none if the first way down finds none.
 
     Args:
         objective: −log p.
@@ -56,10 +57,9 @@ def find_starts(
     is_whole = family.needs_whole_curvature or len(center) <= MAX_WHOLE
     first = find_mode(objective, center, is_whole)
     assert first is not None
-    modes = [first] if first.is_found else []
-    curvature, max_iterations = (
-        (first.curvature, MAX_ITERATIONS) if first.is_found else (None, MAX_ROUGH_ITERATIONS)
-    )
+    if not first.is_found:
+        return []
+    modes = [first]
 
     def is_known(point: Float[np.ndarray, " dim"]) -> bool:
         return any(_is_near(mode, point) for mode in modes)
@@ -72,28 +72,35 @@ def find_starts(
             break
         side, pair = (-1) ** number, number // 2
         point = center + side * WIDENINGS[pair % len(WIDENINGS)] * draws[pair]
-        mode = find_mode(objective, point, is_whole, curvature, is_known, max_iterations)
+        mode = find_mode(objective, point, is_whole, first.curvature, is_known, MAX_ITERATIONS)
         if mode is not None and mode.is_found and not is_known(mode.point):
             modes.append(mode)
     modes.sort(key=lambda mode: -_laplace_evidence(mode))
-    starts = [
+    return [
         Start(family.at_mode(mode.point, mode.curvature), f"mode {i + 1}", True)
         for i, mode in enumerate(modes)
     ]
-    return starts if first.is_found else starts + _without_mode(objective, family, first, max_gradients)
 
 
-def _without_mode(objective: Objective, family: Startable, first: Mode, max_gradients: float) -> list[Start]:
-    """Where else to start if the way down does not end at a mode."""
-    starts = [as_given(started(family))]
-    if np.isfinite(first.log_density):
-        starts.append(Start(family.at_mode(first.point, first.curvature), "the end of the descent"))
-    for number in (2**i for i in range((len(first.path) - 1).bit_length())):
-        if not first.curvature.is_whole or objective.num_gradients > max_gradients:
-            break
-        point = first.path[number]
-        there = family.at_mode(point, curvature_at(objective, point))
-        starts.append(Start(there, f"step {number} of the descent"))
+def find_footholds(
+    objective: Objective, family: Startable, std: Float[np.ndarray, " dim"], key: Key[Array, ""]
+) -> list[Start]:
+    """Families where most of the posterior is: with the curvature there, and with independent coordinates.
+
+    Args:
+        objective: −log p.
+        family: its mean is where the way begins.
+        std: how wide the normal is that goes it, in each coordinate.
+        key: of the draws that it is judged by.
+    """
+    found = find_foothold(objective, Survey(objective, family), np.asarray(family.mean, float), std, key)
+    if not found.is_found:
+        return []
+    starts = [Start(family.at_mode(found.mean, found.curvature), "a foothold", funnel=found.funnel)]
+    keeps_couplings = isinstance(starts[0].family, HasCouplings)
+    if not isinstance(family, Factorized) and not keeps_couplings:
+        there = family.at_mode(found.mean, diagonal_curvature(found.std))
+        starts.append(Start(there, "a foothold of independent coordinates", funnel=found.funnel))
     return starts
 
 

@@ -1,14 +1,11 @@
-"""L-BFGS: down to the next minimum of −log p, in coordinates in which it is round."""
+"""L-BFGS: down to the next minimum, as of −log p, in coordinates in which it is round."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-
-from dlrd.families.curvature import Curvature
-from dlrd.fitting.automatic.start.objective import Objective
 
 MEMORY = 20
 MAX_ITERATIONS = 200
@@ -19,6 +16,24 @@ SUFFICIENT, STEEP = 1e-4, 0.9
 """Of the slope at the start of a line: the decrease to reach, and what must not be left at its end."""
 
 _Vector = Float[np.ndarray, " dim"]
+
+
+class Loss(Protocol):
+    """What is minimised."""
+
+    dtype: jnp.dtype  # that it is evaluated in
+
+    def __call__(self, point: _Vector, /) -> tuple[float, _Vector]:
+        """The value and the gradient at a point; infinite where either is not finite."""
+        ...
+
+
+class Whitening(Protocol):
+    """Coordinates in which the loss is round, as those of a `Curvature`."""
+
+    def whiten(self, slope: _Vector) -> _Vector: ...
+
+    def unwhiten(self, step: _Vector) -> _Vector: ...
 
 
 class Descent(NamedTuple):
@@ -40,9 +55,9 @@ class _Place(NamedTuple):
 
 
 def descend(
-    objective: Objective,
+    objective: Loss,
     start: _Vector,
-    curvature: Curvature | None,
+    curvature: Whitening | None,
     tolerance: float,
     is_known: Callable[[_Vector], bool] = lambda point: False,
     max_iterations: int = MAX_ITERATIONS,
@@ -102,7 +117,7 @@ def _newton(slope: _Vector, steps: list[_Vector], changes: list[_Vector]) -> _Ve
 
 
 def _search(
-    objective: Objective, here: _Place, curvature: Curvature | None, direction: _Vector, slope_along: float
+    objective: Loss, here: _Place, curvature: Whitening | None, direction: _Vector, slope_along: float
 ) -> tuple[_Place, float] | None:
     """A point along the line that is lower, and no longer steep; None if there is no lower one."""
     shortest, longest, length = 0.0, np.inf, 1.0
@@ -123,5 +138,5 @@ def _search(
     return best
 
 
-def _whitened(curvature: Curvature | None, slope: _Vector) -> _Vector:
+def _whitened(curvature: Whitening | None, slope: _Vector) -> _Vector:
     return slope if curvature is None else np.asarray(curvature.whiten(slope))

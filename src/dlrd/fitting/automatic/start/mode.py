@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dlrd.families.curvature import Curvature, DenseCurvature, LowRankCurvature
+from dlrd.families.sparse_curvature import sparse_curvature
 from dlrd.fitting.automatic.start.lbfgs import MAX_ITERATIONS, Descent, descend
 from dlrd.fitting.automatic.start.objective import Objective
 
@@ -38,6 +39,9 @@ class Mode(NamedTuple):
         return float(np.linalg.norm(self.curvature.whiten(np.asarray(rows)[0])))
 
 
+@np.errstate(
+    over="ignore", invalid="ignore", divide="ignore"
+)  # what is not finite is asked for where it counts
 def find_mode(
     objective: Objective,
     start: Float[np.ndarray, " dim"],
@@ -64,8 +68,7 @@ def find_mode(
     path, number = descent.path, 1
     while True:
         measured, is_trusted = measure(objective, descent, curvature)
-        with np.errstate(over="ignore", invalid="ignore"):
-            left = 0.5 * float(np.sum(measured.whiten(descent.slope) ** 2))
+        left = 0.5 * float(np.sum(measured.whiten(descent.slope) ** 2))
         is_found = is_trusted and left < tolerance
         is_hopeless = not np.isfinite(descent.value) or (number > 1 and not descent.is_at_rest)
         if is_found or is_hopeless or number == MAX_ROUNDS:
@@ -74,40 +77,41 @@ def find_mode(
         descent = descend(objective, descent.point, curvature, tolerance)
 
 
-def curvature_at(objective: Objective, point: Float[np.ndarray, " dim"]) -> DenseCurvature:
-    """The whole Hessian at any point, of absolute eigenvalues."""
-    dim = len(point)
-    hessian = objective.differences(point, np.eye(dim))
-    return dense_curvature(np.eye(dim), hessian)[0]
-
-
 def dense_curvature(
     root: Float[np.ndarray, "dim dim"], hessian: Float[np.ndarray, "dim dim"]
 ) -> tuple[DenseCurvature, bool]:
     """The curvature from a Hessian in the coordinates of `root`, and whether that is positive definite."""
     hessian = _finite(_symmetric(hessian))
     scale = np.sqrt(np.maximum(np.abs(hessian.diagonal()), MIN_CURVATURE))
-    eigenvalues, vectors = np.linalg.eigh(hessian / np.outer(scale, scale))
-    clipped = np.maximum(np.abs(eigenvalues), MIN_EIGENVALUE)
-    half = root @ (vectors / np.sqrt(clipped) / scale[:, None])  # half halfᵀ is the inverse
-    inverse_root = np.linalg.qr(half.T)[1].T
-    inverse_root *= np.where(inverse_root.diagonal() < 0, -1.0, 1.0)
-    other_half = np.linalg.solve(root.T, scale[:, None] * vectors * np.sqrt(clipped))
+    try:
+        eigenvalues, vectors = np.linalg.eigh(hessian / np.outer(scale, scale))
+        clipped = np.maximum(np.abs(eigenvalues), MIN_EIGENVALUE)
+        half = root @ (vectors / np.sqrt(clipped) / scale[:, None])  # half halfᵀ is the inverse
+        inverse_root = np.linalg.qr(half.T)[1].T
+        inverse_root *= np.where(inverse_root.diagonal() < 0, -1.0, 1.0)
+        other_half = np.linalg.solve(root.T, scale[:, None] * vectors * np.sqrt(clipped))
+    except np.linalg.LinAlgError:  # what rounding has left of a steep density can be anything
+        spread = np.linalg.norm(root, axis=1) / scale
+        return DenseCurvature(np.diag(spread**-2), np.diag(spread)), False
     curvature = DenseCurvature(other_half @ other_half.T, inverse_root)
     return curvature, bool(eigenvalues.min() > 0)
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def mean_curvature(
-    objective: Objective, points: Float[np.ndarray, "point dim"], known: DenseCurvature, trust: float
-) -> DenseCurvature:
+    objective: Objective, points: Float[np.ndarray, "point dim"], known: Any, trust: float
+) -> Curvature:
     """The known curvature and the mean over the points, for which `trust` is the weight; as known if not
     positive.
 
     Where log p is not quadratic, its mean curvature over a family's draws is what the family's optimum
     depends on, not that at a mode.
     """
+    if known.couplings is not None:
+        products = np.mean(objective.products(points, known.couplings.seeds(float)), axis=0)
+        return sparse_curvature(known.couplings, products, known, trust) or known
     root = np.asarray(known.root, float)
-    measured = np.mean([objective.differences(point, root.T) @ root for point in points], axis=0)
+    measured = np.mean(objective.products(points, root.T), axis=0) @ root
     if not np.isfinite(measured).all():
         return known
     curvature, is_positive = dense_curvature(root, (1 - trust) * np.eye(len(root)) + trust * measured)
@@ -116,7 +120,7 @@ def mean_curvature(
 
 def _dense(objective: Objective, descent: Descent, known: Any) -> tuple[DenseCurvature, bool]:
     root = np.eye(len(descent.point)) if known is None else known.root
-    hessian = objective.differences(descent.point, root.T) @ root
+    hessian = objective.products(descent.point[None], root.T)[0] @ root
     curvature, is_positive = dense_curvature(root, hessian)
     smallest, largest = FINE_DIAGONAL
     is_fine = bool(np.all((hessian.diagonal() > smallest) & (hessian.diagonal() < largest)))
@@ -127,7 +131,8 @@ def _low_rank(objective: Objective, descent: Descent, known: Any) -> tuple[LowRa
     dim = len(descent.point)
     if known is None:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(NUM_PROBES, dim))
-        diagonal = np.abs(np.mean(signs * _finite(objective.differences(descent.point, signs)), axis=0))
+        products = _finite(objective.products(descent.point[None], signs)[0])
+        diagonal = np.abs(np.mean(signs * products, axis=0))
         scale = 1 / np.sqrt(np.maximum(diagonal, max(1e-8 * np.max(diagonal), MIN_CURVATURE)))
         return LowRankCurvature(scale, np.zeros((dim, 0)), np.zeros(0)), False
     if not descent.steps:
@@ -135,7 +140,8 @@ def _low_rank(objective: Objective, descent: Descent, known: Any) -> tuple[LowRa
     newest = np.stack([np.asarray(known.unwhiten(step)) / known.scale for step in descent.steps], axis=1)
     # Those of the descents before stay: where they are whitened, the newest steps do not show them again.
     basis = np.linalg.qr(np.concatenate([newest, known.directions], axis=1)[:, :dim])[0]
-    images = _finite(objective.differences(descent.point, (known.scale[:, None] * basis).T)) * known.scale
+    directions = (known.scale[:, None] * basis).T
+    images = _finite(objective.products(descent.point[None], directions)[0]) * known.scale
     eigenvalues, vectors = np.linalg.eigh(_symmetric(images @ basis))
     stretches = 1 / np.sqrt(np.maximum(np.abs(eigenvalues), MIN_EIGENVALUE))
     return LowRankCurvature(known.scale, basis @ vectors, stretches), bool(eigenvalues.min() > 0)

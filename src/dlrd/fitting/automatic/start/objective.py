@@ -9,17 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from dlrd.models import Model
+from dlrd.models import Model, hessian_products
+from dlrd.models.second_order import is_twice_differentiable
 
 MAX_NUMBERS = 2**22
-"""Of the points that are evaluated at once."""
+"""Of the products that are evaluated at once."""
 
 
 @functools.lru_cache(maxsize=8)
 def _compiled(model: Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Values and gradients at points, and gradients alone; compiled once for a model."""
+    """Values and gradients at points, and Hessians times directions there; compiled once for a model."""
     both_fn = jax.jit(lambda points: model.values_and_gradients(points, None))
-    return both_fn, jax.jit(lambda points: model.values_and_gradients(points, None)[1])
+    return both_fn, jax.jit(lambda points, directions: hessian_products(model, points, directions, None))
 
 
 class Objective:
@@ -33,7 +34,9 @@ class Objective:
     def __init__(self, model: Model, dtype: jnp.dtype):
         self.dtype = dtype
         self.num_gradients = 0
-        self._values_and_slopes, self._slopes = _compiled(model)
+        self.can_fail = model.can_fail
+        self.is_smooth = is_twice_differentiable(model, dtype)
+        self._values_and_slopes, self._products = _compiled(model)
 
     def __call__(self, point: Float[np.ndarray, " dim"]) -> tuple[float, Float[np.ndarray, " dim"]]:
         """The value and the gradient at a point; infinite where either is not finite."""
@@ -45,24 +48,24 @@ class Objective:
             return np.inf, slope
         return -value, -slope
 
-    def slopes(self, points: Float[np.ndarray, "point dim"]) -> Float[np.ndarray, "point dim"]:
-        """The gradients at many points."""
+    def batch(
+        self, points: Float[np.ndarray, "point dim"]
+    ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "point dim"]]:
+        """The values and gradients at many points, as they are."""
         self.num_gradients += len(points)
-        size = max(1, MAX_NUMBERS // points.shape[1])
-        blocks = [points[i : i + size] for i in range(0, len(points), size)]
-        return -np.concatenate(
-            [np.asarray(self._slopes(np.asarray(block, self.dtype)), float) for block in blocks]
-        )
+        values, slopes = self._values_and_slopes(np.asarray(points, self.dtype))
+        return -np.asarray(values, float), -np.asarray(slopes, float)
 
-    def differences(
-        self, point: Float[np.ndarray, " dim"], directions: Float[np.ndarray, "direction dim"]
-    ) -> Float[np.ndarray, "direction dim"]:
-        """The Hessian times each direction, by central differences: two gradients each."""
-        # The cube root balances the rounding of the gradients against the third derivative.
-        step = (10 * float(jnp.finfo(self.dtype).eps)) ** (1 / 3)
-        ends = self.slopes(np.concatenate([point + step * directions, point - step * directions]))
-        with np.errstate(invalid="ignore"):
-            return (ends[: len(directions)] - ends[len(directions) :]) / (2 * step)
+    def products(
+        self, points: Float[np.ndarray, "point dim"], directions: Float[np.ndarray, "direction dim"]
+    ) -> Float[np.ndarray, "point direction dim"]:
+        """The Hessian at each point times each direction: two gradients each."""
+        self.num_gradients += 2 * len(points) * len(directions)
+        size = max(1, MAX_NUMBERS // (2 * points.size))
+        blocks = [directions[i : i + size] for i in range(0, len(directions), size)]
+        at = np.asarray(points, self.dtype)
+        found = [np.asarray(self._products(at, np.asarray(block, self.dtype)), float) for block in blocks]
+        return -np.concatenate(found, axis=1)
 
 
 def host_noise(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:

@@ -4,58 +4,83 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from dlrd.families import Family, Startable, split
+from dlrd.families import Family, Moments, Patterned, Startable, split
+from dlrd.families.curvature import MAX_WHOLE
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS
 from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task, working_form
-from dlrd.fitting.automatic.start.candidates import Start, as_given, find_starts
+from dlrd.fitting.automatic.start.candidates import Start, as_given, find_footholds, find_modes
 from dlrd.fitting.automatic.start.objective import Objective
 from dlrd.fitting.automatic.state import AutomaticState, Search, fresh_steps
-from dlrd.fitting.automatic.steps.stepping import take_certificate, take_steps
+from dlrd.fitting.automatic.steps.stepping import steps_for, take_certificate, take_steps
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.outcome import Outcome
 
 MAX_START_SHARE = 0.25
 """Of the budget: when the search has spent it, no other mode is looked for."""
 MAX_START_GAP = 1.0
-"""In nats, still to be gained after the short run from a mode: beyond, the family as given is tried too."""
+"""In nats, still to be gained after the short run from a mode: beyond, it may be a trap."""
+NUM_HALVINGS = 3
+"""How often the runs that may still overtake the best one are prolonged, each time to twice the steps."""
 
 
 def begin(task: Task, family: Family) -> AutomaticState:
-    """Finds where to start: the best of several, after a short run each."""
+    """Finds where to start: the best of several, after runs that are as short as tells them apart."""
     given = as_given(working_form(task.method.model, family))
-    starts, num_searched, has_searched = _candidates(task, family, given)
-    affordable = max((task.max_gradients - num_searched) // (FIRST_GRADIENTS + MIN_DRAWS), 1)
-    starts = starts[:affordable]
-    states = [_short_run(task, start.family) for start in starts]
-    is_doubtful = any(_promise(state) > MAX_START_GAP for state in states)
-    are_all_modes = all(start.is_mode for start in starts)
-    if is_doubtful and are_all_modes and task.plan.num_starts > 1 and len(starts) < affordable:
-        starts.append(given)
-        states.append(_short_run(task, given.family))
-    best = max(range(len(states)), key=lambda i: _bound(states[i]))
-    others = ()
-    if starts[best].is_mode:
-        others = tuple(
-            _elbo(states[best]) - _elbo(state)
-            for i, (start, state) in enumerate(zip(starts, states, strict=True))
-            if start.is_mode and i != best
-        )
-    spent = {phase: sum(state.gradients[phase] for state in states) for phase in states[best].gradients}
-    has_mode = not has_searched or any(start.is_mode for start in starts)
-    return replace(states[best], gradients=spent | {"start": num_searched}, search=Search(has_mode, others))
-
-
-def _candidates(task: Task, family: Family, given: Start) -> tuple[list[Start], int, bool]:
-    """Families to start from, the gradients spent to find them, and whether modes were looked for."""
     is_searching = task.is_natural and task.plan.has_start and task.method.model.is_exact
     if not is_searching or not isinstance(family, Startable):
-        return [given], 0, False
+        return _short_run(task, given.family)
     objective = Objective(task.method.model, jnp.result_type(*jax.tree.leaves(split(family)[0])))
-    max_gradients = MAX_START_SHARE * task.max_gradients
-    key = jax.random.fold_in(task.key, 1)
-    starts = find_starts(objective, family, key, task.plan.num_starts, max_gradients)
-    return starts, objective.num_gradients, True
+    starts: list[Start] = []
+    is_small = task.method.model.dim <= MAX_WHOLE
+    if task.plan.has_modes and is_small and not isinstance(family, Patterned):
+        key, limit = jax.random.fold_in(task.key, 1), MAX_START_SHARE * task.max_gradients
+        starts = find_modes(objective, family, key, task.plan.num_starts, limit)
+    runs = [(start, _short_run(task, start.family)) for start in starts[: _affordable(task, objective, 0)]]
+    # A mode from which hardly anything is to be gained is the place; any other may be a trap.
+    if not all(_promise(state) <= MAX_START_GAP for _, state in runs) or not runs:
+        key = jax.random.fold_in(task.key, 2)
+        others = find_footholds(objective, family, _spread(family), key) or [given]
+        num = max(_affordable(task, objective, len(runs)), 0 if runs else 1)
+        runs += [(start, _short_run(task, start.family)) for start in others[:num]]
+    return _best(task, runs, objective.num_gradients)
+
+
+def _best(task: Task, runs: list[tuple[Start, AutomaticState]], num_searched: int) -> AutomaticState:
+    """The run that goes on, once those that rise faster had the time to overtake it."""
+    alive = list(range(len(runs)))
+    for _ in range(NUM_HALVINGS):
+        highest = max(_bound(runs[i][1]) for i in alive)
+        alive = [i for i in alive if not _reach(runs[i][1]) < highest]
+        spent = num_searched + sum(state.num_gradients for _, state in runs)
+        cost = sum(2 * runs[i][1].num_gradients for i in alive)
+        if len(alive) < 2 or spent + cost > 2 * MAX_START_SHARE * task.max_gradients:
+            break
+        for i in alive:
+            runs[i] = runs[i][0], _prolonged(task, runs[i][1])
+    best = max(alive, key=lambda i: _bound(runs[i][1]))
+    start, state = runs[best]
+    others = ()
+    if start.is_mode:
+        others = tuple(
+            _elbo(state) - _elbo(other) for i, (each, other) in enumerate(runs) if each.is_mode and i != best
+        )
+    spent = {phase: sum(each.gradients[phase] for _, each in runs) for phase in state.gradients}
+    search = Search(others, start.funnel)
+    return replace(state, gradients=spent | {"start": num_searched}, search=search)
+
+
+def _affordable(task: Task, objective: Objective, num_runs: int) -> int:
+    """How many more short runs the budget allows, one at least at the beginning."""
+    cost = FIRST_GRADIENTS + MIN_DRAWS
+    left = (task.max_gradients - objective.num_gradients) // cost - num_runs
+    return max(left, 0 if num_runs else 1)
+
+
+def _spread(family: Startable) -> np.ndarray:
+    """How wide the family is, in each coordinate."""
+    return np.asarray(family.std, float) if isinstance(family, Moments) else np.ones(len(family.mean))
 
 
 def _short_run(task: Task, family: Family) -> AutomaticState:
@@ -67,7 +92,17 @@ def _short_run(task: Task, family: Family) -> AutomaticState:
         gradients={"start": 0, "steps": 0, "certificates": 0, "curvature": 0},
         origin=family,
     )
-    state = take_steps(task, state, max(FIRST_GRADIENTS // task.method.num_draws, 1), lambda state: None)
+    return _run_until(task, state, steps_for(task, state, FIRST_GRADIENTS))
+
+
+def _prolonged(task: Task, state: AutomaticState) -> AutomaticState:
+    running = state.steps._replace(outcome=jnp.zeros_like(state.steps.outcome))
+    return _run_until(task, replace(state, steps=running), 2 * state.step)
+
+
+def _run_until(task: Task, state: AutomaticState, num_steps: int) -> AutomaticState:
+    """Steps and a certificate."""
+    state = take_steps(task, state, num_steps, lambda state: None)
     if state.steps.outcome[0] == Outcome.INTERRUPTED.value:
         raise KeyboardInterrupt
     return take_certificate(task, state, MIN_DRAWS)
@@ -77,6 +112,11 @@ def _promise(state: AutomaticState) -> float:
     """What seems still to be gained, in nats; nan where that cannot be told."""
     assert state.latest is not None
     return max(state.latest.certificate.gap, state.latest.certificate.gain)
+
+
+def _reach(state: AutomaticState) -> float:
+    """How high the ELBO may get; nan where that cannot be told."""
+    return max(_elbo(state), _bound(state)) + _promise(state)
 
 
 def _bound(state: AutomaticState) -> float:

@@ -13,14 +13,16 @@ from dlrd.fitting.automatic.start.objective import Objective, host_noise
 from dlrd.fitting.automatic.state import AutomaticState
 from dlrd.fitting.automatic.steps.stepping import certificate_key
 from dlrd.models import Model
+from dlrd.models.second_order import COST
 
 
 def refining_cost(model: Model, family: Family) -> int | None:
-    """The gradients of a whole Hessian, by which it is refined; None where it is not."""
+    """The gradients of a Hessian, by which it is refined; None where it is not."""
     is_known = model.is_exact and model.has_gradient
     if not is_known or not isinstance(family, Refinable) or not family.curvature.is_whole:
         return None
-    return 2 * model.dim
+    found = family.curvature.couplings
+    return COST * (model.dim if found is None else found.coloring.num_colors)
 
 
 def refine(task: Task, state: AutomaticState, num_points: int) -> AutomaticState:

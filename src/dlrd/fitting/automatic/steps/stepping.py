@@ -6,12 +6,19 @@ from dataclasses import replace
 import jax
 from jaxtyping import Array, Key
 
-from dlrd.fitting.automatic.judge.certificate import certify
+from dlrd.families import SecondOrder
+from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, certify
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState, Measured
 from dlrd.fitting.loop import Rows, run
 from dlrd.fitting.step import State
+from dlrd.gradients.natural import hessian_rows
+from dlrd.models.second_order import COST
 
+NUM_TAIL_DRAWS, MAX_TAIL_SHARE = 2048, 0.1
+"""Draws behind k̂ at the end, and what of the fit's gradients they may cost."""
+MIN_STEPS = 16
+"""With Hessians, before the first certificate."""
 Report = Callable[[AutomaticState], None]
 """Is told of each new state, so that none is lost when the fit is interrupted."""
 
@@ -21,13 +28,28 @@ def take_steps(task: Task, state: AutomaticState, num_steps: int, report: Report
 
     def observe(steps: State, rows: Rows) -> None:
         nonlocal state
-        num_gradients = int(rows.num_done[0]) * task.method.num_draws
+        num_gradients = int(rows.num_done[0]) * step_cost(task, state)
         recorder = state.recorder.extended(rows.of_run(0))
         state = replace(state, steps=steps, recorder=recorder).spent("steps", num_gradients)
         report(state)
 
     steps = run(task.method, state.rest, state.steps, num_steps, [observe])
     return replace(state, steps=steps)
+
+
+def step_cost(task: Task, state: AutomaticState) -> int:
+    """Of one step, in gradients: one a draw, and what its Hessians take."""
+    family, num_draws = state.origin, task.method.num_draws
+    if not isinstance(family, SecondOrder) or family.directions is None:
+        return num_draws
+    return num_draws + COST * len(family.directions) * len(hessian_rows(num_draws))
+
+
+def steps_for(task: Task, state: AutomaticState, num_gradients: int) -> int:
+    """So many steps, at the least `MIN_STEPS` of those that take a Hessian, which gain far more."""
+    num = num_gradients // step_cost(task, state)
+    has_hessian = step_cost(task, state) > task.method.num_draws
+    return max(num, MIN_STEPS if has_hessian else 1)
 
 
 def take_certificate(task: Task, state: AutomaticState, num_draws: int) -> AutomaticState:
@@ -45,6 +67,17 @@ def lengthen_certificate(task: Task, state: AutomaticState, num_draws: int) -> A
     key = certificate_key(task, state)
     seen = certify(task.method.model, family, key, num_draws, came_from, shorter)
     return _kept(state, state.latest._replace(certificate=seen), seen.num_draws - shorter.num_draws)
+
+
+def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
+    """Goes on with the last certificate until k̂ is steady, if that is little beside all the rest."""
+    if state.latest is None:
+        return state
+    spent = state.num_gradients
+    affordable = min(int(MAX_TAIL_SHARE * spent), task.max_gradients - spent)
+    have = state.latest.certificate.num_draws
+    more = min(NUM_TAIL_DRAWS - have, affordable) // MIN_DRAWS * MIN_DRAWS
+    return state if more <= 0 else lengthen_certificate(task, state, have + more)
 
 
 def certificate_key(task: Task, state: AutomaticState, use: int = 0) -> Key[Array, ""]:
