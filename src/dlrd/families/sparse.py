@@ -1,12 +1,11 @@
 """A normal whose precision is sparse."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, Key
 
@@ -21,6 +20,9 @@ from dlrd.families.elimination import Elimination, Values, eliminate
 from dlrd.families.pattern import Pattern
 from dlrd.families.sparse_curvature import SparseCurvature
 from dlrd.families.sparse_geometry import changed_factor, further_factor, sketched, stein_change
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 
 class SparseNormal(eqx.Module):
@@ -91,6 +93,8 @@ class SparseNormal(eqx.Module):
             loc: the mean, a vector.
             precision: a positive definite matrix of scipy.sparse, or a dense one.
         """
+        import scipy.sparse  # here, as it sets a filter of warnings that users may not want
+
         mean = float_array("loc", loc)
         matrix = scipy.sparse.csr_array(precision)
         matrix.eliminate_zeros()
@@ -243,8 +247,10 @@ class SparseNormal(eqx.Module):
         return jnp.sqrt(self.elimination.unpermuted(variances))
 
     @property
-    def precision(self) -> scipy.sparse.csr_array:
+    def precision(self) -> "scipy.sparse.csr_array":
         """P T Tᵀ Pᵀ, on the host."""
+        import scipy.sparse
+
         diagonal, lower = (np.asarray(each) for each in self.elimination.product(self.diagonal, self.lower))
         nodes = np.asarray(self.elimination.order)
         rows, columns = nodes[self.elimination.rows], nodes[self.elimination.columns]

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse.linalg
 from jaxtyping import Array, Float
 
 from dlrd.families.couplings import Couplings
@@ -52,6 +51,8 @@ class SparseCurvature(Untrained):
 
     def axes(self) -> Axes:
         """The widest directions alone, by Lanczos' method; the whole of H⁻¹ would be dense."""
+        import scipy.sparse.linalg  # here, as it sets a filter of warnings that users may not want
+
         scale = np.asarray(self.diagonal, float) ** -0.5
         dim = len(scale)
 
