@@ -74,7 +74,7 @@ def restore(saved: Snapshot, task: Task, family: Family) -> tuple[AutomaticState
 def _search(saved: dict[str, Any]) -> Search:
     funnel = saved["funnel"]
     found = None if funnel is None else Funnel(funnel[0], tuple(funnel[1]))
-    return Search(tuple(saved["other_modes"]), found)
+    return Search(tuple(saved["other_modes"]), found, saved["is_at_mode"])
 
 
 def _working_form(saved: Snapshot, model: Model, family: Family) -> Family:

@@ -31,6 +31,7 @@ class Search(NamedTuple):
 
     other_modes: tuple[float, ...] = ()  # how much lower their ELBO was
     funnel: Funnel | None = None  # that was seen at the start
+    is_at_mode: bool = True  # whether the start is a mode, or none was looked for
 
 
 NOT_SEARCHED = Search()

@@ -7,6 +7,7 @@ import pytest
 
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate
 from dlrd.fitting.automatic.judge.stopping import (
+    CAUTION,
     MIN_OUTSIDE,
     MIN_SETTLED,
     Action,
@@ -227,3 +228,15 @@ def test_without_a_gap_two_in_a_row_agree() -> None:
 def test_a_decision_depends_on_nothing_else() -> None:
     for seen in (SURE, NOT_KNOWN, FAR, FALLEN):
         assert decided(seen) == decided(seen)
+
+
+def test_away_from_modes_a_gap_must_be_smaller() -> None:
+    """There, gradients tell of less than there is."""
+    near = evidence(SURE, tolerance=1.0, step_gradients=MIN_SETTLED)
+    far = near._replace(is_at_mode=False)
+    assert near.certain_tolerance == 1.0
+    assert far.certain_tolerance == CAUTION
+    doubtful = {"gap": 0.4, "gap_error": 0.0, "gain": 0.0, "gain_error": 0.0, "num_draws": 10**6}
+    assert decided(doubtful, tolerance=1.0, step_gradients=MIN_SETTLED).outcome is Outcome.CERTIFIED
+    cautious = decided(doubtful, tolerance=1.0, step_gradients=MIN_SETTLED, is_at_mode=False)
+    assert cautious.outcome is not Outcome.CERTIFIED

@@ -203,12 +203,12 @@ def test_footholds_are_no_other_modes(begun: Begun) -> None:
     found = begun([mode(3.0), mode(1.0)], [foothold(2.0)], doubtful)
     assert found.search == Search((2.0,))
     # Of modes that are below what is no mode, nothing is said.
-    assert begun([mode(1.0), mode(0.5)], [foothold(2.0)], doubtful).search == Search(())
+    assert begun([mode(1.0), mode(0.5)], [foothold(2.0)], doubtful).search == Search((), is_at_mode=False)
 
 
 def test_funnel_at_the_start_is_told_of(begun: Begun) -> None:
     funnel = Funnel(0, (1, 2, 3, 4))
-    assert begun([], [foothold(1.0)._replace(funnel=funnel)]).search == Search((), funnel)
+    assert begun([], [foothold(1.0)._replace(funnel=funnel)]).search == Search((), funnel, is_at_mode=False)
     others = [foothold(1.0)._replace(funnel=funnel), foothold(2.0)]
     assert begun([], others).search.funnel is None  # not at the one that is kept
 

@@ -19,6 +19,8 @@ MIN_OUTSIDE = 4 * FIRST_GRADIENTS
 """Gradients of the steps before draws without a density end a fit: at first it may still leave them."""
 MIN_SETTLED = 4 * FIRST_GRADIENTS
 """Gradients of the steps before a tolerance that is wider than the usual one is believed to be reached."""
+CAUTION = 0.3
+"""Share of the tolerance that a fit must reach which did not begin at a mode."""
 FALL_ERRORS = 5.0
 """Standard errors by which an ELBO must be below the best one to count as fallen."""
 NUM_AGREED = 2
@@ -56,6 +58,7 @@ class Evidence(NamedTuple):
     num_left: int  # gradients, of the budget
     best_bound: float = -np.inf  # the highest that an ELBO was measured to be above
     is_first: bool = False  # whether only the start came before
+    is_at_mode: bool = True  # whether the fit began at one, or was not to look for any
     num_agreed: int = 0  # comparisons in a row that saw no improvement
     can_roll_back: bool = True
     refining_cost: int | None = (
@@ -65,9 +68,14 @@ class Evidence(NamedTuple):
 
     @property
     def certain_tolerance(self) -> float:
-        """The tolerance, but a strict one after few steps, which show little of a long flat way."""
+        """The tolerance, but a strict one where gaps look smaller than they are.
+
+        After few steps, which show little of a long flat way; and away from modes, where means and scales
+        depend on each other: there, gaps were seen to be up to seven times what the gradient told.
+        """
         is_early = self.step_gradients < MIN_SETTLED
-        return min(self.tolerance, MIN_TOLERANCE) if is_early else self.tolerance
+        tolerance = min(self.tolerance, MIN_TOLERANCE) if is_early else self.tolerance
+        return tolerance if self.is_at_mode else CAUTION * tolerance
 
 
 def decide(evidence: Evidence, plan: Plan) -> Decision:

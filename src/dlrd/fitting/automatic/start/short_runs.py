@@ -67,7 +67,7 @@ def _best(task: Task, runs: list[tuple[Start, AutomaticState]], num_searched: in
             _elbo(state) - _elbo(other) for i, (each, other) in enumerate(runs) if each.is_mode and i != best
         )
     spent = {phase: sum(each.gradients[phase] for _, each in runs) for phase in state.gradients}
-    search = Search(others, start.funnel)
+    search = Search(others, start.funnel, start.is_mode)
     return replace(state, gradients=spent | {"start": num_searched}, search=search)
 
 
