@@ -11,11 +11,13 @@ reproduce: .venv/ready
 	$(BIN)/dlrd reproduce
 
 # The tests of one file stay in one process, for they share what they compile and draw; the short files come
-# last. With a thread of BLAS each, the two processes do not wait for each other.
+# last. With a thread of BLAS each, the two processes do not wait for each other. ArviZ notes the day on which it
+# was first imported, and two processes that do so at once get in each other's way: hence once before.
 test: .venv/ready chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	$(BIN)/python -W ignore -c 'import arviz'
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 

@@ -1,6 +1,9 @@
-"""What all tests share: two devices, and both widths of floating-point numbers."""
+"""What all tests share: two devices, both widths of floating-point numbers, and a browser."""
 
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import jax
@@ -33,3 +36,30 @@ def x64() -> Iterator[None]:
     """Runs the test in double precision."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def chromium(tmp_path: Path) -> Callable[..., str]:
+    """A function of an address, the width of the window and further options; it gives the page's elements."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    assert program, "these tests need Chromium: apt-get install chromium"
+
+    def dom(address: str, width: int, *options: str) -> str:
+        command = [
+            program,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--no-first-run",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--window-size={width},4000",
+            "--dump-dom",
+            *options,
+            address,
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    return dom

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from dlrd.checks import MAX_SHOWN, check_count, shown
+from dlrd.checks import MAX_SHOWN, check_between, check_count, check_not_negative, shown
+
+INF, NAN = float("inf"), float("nan")
 
 
 @pytest.mark.parametrize("value", [1, 7, 2**70, np.int8(1), np.uint64(3)])
@@ -36,6 +39,33 @@ def test_all_else_is_refused_by_name(value: Any, told: str):
     message = f"num_draws must be a whole number of at least 1, got {told}"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check_count("num_draws", value)
+
+
+@pytest.mark.parametrize(
+    ("check_fn", "good", "bad", "message"),
+    [
+        (
+            lambda value: check_between("factor", value, 0, 1),
+            0.5,
+            [0, 1, NAN],
+            "factor must be between 0 and 1",
+        ),
+        (lambda value: check_between("min_snr", value, 0, INF), 1e9, [0, -1, INF], "min_snr must be above 0"),
+        (
+            lambda value: check_not_negative("exponent", value),
+            0,
+            [-1, INF, NAN],
+            "exponent must be at least 0",
+        ),
+    ],
+    ids=["between", "above", "not negative"],
+)
+def test_bad_numbers_are_named(check_fn: Any, good: float, bad: list[float], message: str):
+    check_fn(good)
+    for value in bad:
+        with pytest.raises(ValueError, match=f"^{re.escape(f'{message}, got {value}')}$"):
+            check_fn(value)
+        jax.jit(lambda traced: check_fn(traced))(value)  # has no value yet
 
 
 def test_long_values_are_cut():

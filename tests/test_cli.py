@@ -1,116 +1,102 @@
-"""The command `dlrd`: what it hands on, what it prints, and what it says to those who mistype."""
+"""The command `dlrd` as a whole, and in a real shell."""
 
+import json
+import os
+import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 import dlrd
-from dlrd.bench import nuts, scaling
-from dlrd.bench.posteriors import accuracy, larger_cases
-from dlrd.bench.posteriors.cases import Settings
 from dlrd.cli import app
-from dlrd.paper import reproduce
-from dlrd.paper.claims import Claim
 
-CLAIMS = [Claim("first", "as the paper says", "1.5 of 2", True), Claim("second", "so too", "3", False)]
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "200", "PDB_PATH": ""}).invoke(app, arguments)
-
-
-@pytest.fixture
-def handed_on(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What the commands hand on, in place of the work."""
-    calls: list[tuple[Any, ...]] = []
-
-    def record(*arguments: Any) -> list[Claim]:
-        calls.append(arguments)
-        return CLAIMS
-
-    for module, name in [(reproduce, "reproduce"), (accuracy, "run"), (scaling, "run"), (nuts, "run")]:
-        monkeypatch.setattr(module, name, record)
-    monkeypatch.setattr(larger_cases, "check", lambda settings: None)
-    monkeypatch.setattr(nuts, "read", lambda folder, names: [folder, *names])
-    return calls
+COMMAND = Path(sys.executable).with_name("dlrd")
+MODELS = Path(__file__).parent / "command" / "models_to_fit.py"
 
 
 def test_version_and_help() -> None:
-    assert invoke("--version").stdout == f"dlrd {dlrd.__version__}\n"
+    def stdout(*arguments: str) -> str:
+        return CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments).stdout
+
+    assert stdout("--version") == f"dlrd {dlrd.__version__}\n"
     for arguments, expected in [
-        (["--help"], ["reproduce", "bench"]),
-        (["bench", "--help"], ["steps", "posteriors", "ablation", "scaling", "peers", "budgets", "nuts"]),
+        (["--help"], ["fit", "show", "reproduce", "bench", "--install-completion"]),
         (["reproduce", "--help"], ["--scale", "--out", "--seeds"]),
+        (["fit", "--help"], ["FILE.PY:NAME", "--dim", "--data", "0 certified or agreed", "130 interrupted"]),
+        (["show", "--help"], ["FOLDER", "--var"]),
     ]:
-        printed = invoke(*arguments).stdout
+        printed = stdout(*arguments)
         assert [word for word in expected if word not in printed] == []
 
 
-def test_reproduce_hands_its_settings_on(handed_on: list[tuple[Any, ...]]) -> None:
-    assert invoke("reproduce").exit_code == 0
-    assert (
-        invoke("reproduce", "snr", "logistic", "--scale", "paper", "--out", "x", "--seeds", "3").exit_code
-        == 0
+def test_the_command_itself_needs_no_numeric_library() -> None:
+    """Completion and help answer at once."""
+    code = "import dlrd.cli, sys; print([name for name in ('jax', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("dlrd sh", ["show"]),
+        ("dlrd fit m.py:f --fam", ["--family"]),
+        ("dlrd fit m.py:f --family f", ["full-rank"]),
+    ],
+)
+def test_bash_completes(typed: str, completed: list[str]) -> None:
+    """With what `dlrd --show-completion bash` gives, as bash does it when Tab is pressed."""
+    words = typed.split()
+    script = f"""
+eval "$(dlrd --show-completion bash)"
+function_name=$(complete -p dlrd | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
+COMP_WORDS=({typed})
+COMP_CWORD={len(words) - 1}
+$function_name dlrd
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    bash = shutil.which("bash")
+    assert bash is not None
+    environment = os.environ | {"PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([bash, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == completed, done.stderr
+
+
+def test_a_file_that_is_not_there() -> None:
+    done = subprocess.run([COMMAND, "fit", "nowhere.py:model"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: there is no file nowhere.py\n"
+
+
+def test_interrupted_and_called_again(tmp_path: Path) -> None:
+    """Ctrl-C gives what there is; the same call goes on from there."""
+    call = [COMMAND, "fit", f"{MODELS}:counted", "--draws", "5", "--tolerance", "0.05"]
+    process = subprocess.Popen(
+        call,
+        cwd=tmp_path,
+        env=os.environ | {"SECONDS_A_DRAW": "0.004"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    assert handed_on == [
-        ([], "quick", Path("reproduction"), None),
-        (["snr", "logistic"], "paper", Path("x"), 3),
-    ]
-
-
-def test_reproduce_tells_which_claims_hold(handed_on: list[tuple[Any, ...]]) -> None:
-    assert invoke("reproduce", "--out", "x").stdout.splitlines() == [
-        "holds          first: 1.5 of 2",
-        "does not hold  second: 3",
-        f"1 of 2 claims hold; see {Path('x') / 'index.html'}",
-    ]
-
-
-def test_parts_of_the_benchmark_hand_their_settings_on(handed_on: list[tuple[Any, ...]]) -> None:
-    options = ["--out", "x", "--tolerance", "0.5", "--max-gradients", "7"]
-    several = ["--posteriordb", "y", "--seeds", "2", "--problem", "a", "--problem", "b"]
-    assert invoke("bench", "posteriors", *options, *several).exit_code == 0
-    assert invoke("bench", "scaling", *options, "--max-dim", "20", "--max-rows", "3000").exit_code == 0
-    assert invoke("bench", "posteriors", "--posteriordb", "y").exit_code == 0
-    assert invoke("bench", "nuts", "--out", "x", *several).exit_code == 0
-    assert handed_on == [
-        (Settings(Path("y"), Path("x"), 2, 7, 0.5, ["a", "b"]),),
-        (Path("x"), 0.5, 7, 20, 3000),
-        (Settings(Path("y"), Path("benchmark"), 3, 100_000, None, []),),
-        ([Path("y"), "a", "b"], Path("x"), 2),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["reproduce", "quadnormals"], "figure must be one of 1d_convergence, snr"),
-        (["reproduce", "--scale", "huge"], "--scale"),
-        (["reproduce", "--seeds", "0"], "--seeds"),
-        (["bench", "posteriors"], "must be given by --posteriordb or the environment variable PDB_PATH"),
-        (["bench", "scaling", "--max-dim", "1"], "--max-dim"),
-    ],
-)
-def test_what_is_mistyped_is_told_at_once(arguments: list[str], told: str) -> None:
-    result = invoke(*arguments)
-    assert result.exit_code == 2
-    assert told in result.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "module", "told"),
-    [
-        (["reproduce"], "dlrd.paper", "the reproduction needs dlrd.paper: pip install 'dlrd[paper]'"),
-        (["bench", "steps"], "dlrd.bench", "the benchmark needs dlrd.bench: pip install 'dlrd[bench]'"),
-    ],
-)
-def test_what_is_not_installed_is_told(
-    arguments: list[str], module: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    result = invoke(*arguments)
-    assert result.exit_code == 2
-    assert told in result.output
+    while not list(tmp_path.glob("fit/checkpoint/**/*.npz")):  # it is under way
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Interrupted by the user" in out
+    assert json.loads((tmp_path / "fit" / "summary.json").read_text())["outcome"] == "INTERRUPTED"
+    (tmp_path / "evaluated.txt").unlink()
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Going on with the fit in fit.\n")
+    evaluated = sum(map(int, (tmp_path / "evaluated.txt").read_text().split()))
+    summary = json.loads((tmp_path / "fit" / "summary.json").read_text())
+    assert summary["outcome"] == "CERTIFIED"
+    assert evaluated < summary["num_gradients"]

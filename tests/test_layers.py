@@ -13,17 +13,21 @@ MAY_IMPORT = {
     "checks": set(),
     "regression": set(),
     "rates": {"checks", "regression"},
+    "torch": {"checks", "regression"},
     "families": {"checks"},
     "divergence": {"families"},
     "models": {"checks"},
     "gradients": {"families", "models"},
     # plots and report inside methods of Fit alone
     "fitting": {"checks", "families", "gradients", "models", "rates", "plots", "report"},
+    "numpyro": {"checks", "families", "fitting", "models"},
+    "pymc": {"families", "fitting", "models"},
     "plots": {"families", "fitting"},
     "report": {"families", "fitting", "plots"},
     "paper": {"families", "gradients", "models", "rates", "divergence", "fitting", "plots"},
-    "bench": {"families", "gradients", "models", "rates", "divergence", "fitting", "paper", "plots"},
-    "cli": {"bench", "paper"},
+    "bench": {"families", "gradients", "models", "rates", "divergence", "fitting", "paper", "plots", "torch"},
+    "command": {"checks", "families", "models", "fitting", "bench", "paper"},
+    "cli": {"command"},
 }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlrd.bench import ablation, budgets, nuts, scaling
+from dlrd.bench.models import compare as models
 from dlrd.bench.peers import compare
 from dlrd.bench.posteriors import accuracy
 from dlrd.bench.table import Column, Row, shown
@@ -25,6 +26,7 @@ COLUMNS = {
     "ablation": ablation.COLUMNS,
     "peers": compare.COLUMNS,
     "budgets": budgets.COLUMNS,
+    "models": models.COLUMNS,
     "nuts": nuts.COLUMNS,
     "scaling": scaling.COLUMNS,
     "scaling.exponents": scaling.EXPONENT_COLUMNS,

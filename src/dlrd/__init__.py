@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture, SparseNormal
     from dlrd.fitting import Fit, Outcome, fit, fit_many, load
     from dlrd.gradients import natural_gradient, reparameterized, score_function, sticking_the_landing
+    from dlrd.models import (
+        correlation_cholesky,
+        greater_than,
+        interval,
+        less_than,
+        ordered,
+        positive,
+        real,
+        simplex,
+    )
     from dlrd.rates import dynamic_decay, power_decay, sasa, sasa_plus, stepwise_decay
 
 __version__ = "0.1.0"
@@ -24,19 +34,27 @@ __all__ = [
     "Mixture",
     "Outcome",
     "SparseNormal",
+    "correlation_cholesky",
     "dynamic_decay",
     "fit",
     "fit_many",
+    "greater_than",
+    "interval",
     "jeffreys",
     "kl",
+    "less_than",
     "load",
     "models",
     "natural_gradient",
+    "ordered",
+    "positive",
     "power_decay",
+    "real",
     "reparameterized",
     "sasa",
     "sasa_plus",
     "score_function",
+    "simplex",
     "stepwise_decay",
     "sticking_the_landing",
 ]
@@ -46,9 +64,19 @@ _ROOMS = {
     "families": ["FullRankNormal", "LowRankNormal", "MeanFieldNormal", "Mixture", "SparseNormal"],
     "fitting": ["Fit", "Outcome", "fit", "fit_many", "load"],
     "gradients": ["natural_gradient", "reparameterized", "score_function", "sticking_the_landing"],
+    "models": [
+        "correlation_cholesky",
+        "greater_than",
+        "interval",
+        "less_than",
+        "ordered",
+        "positive",
+        "real",
+        "simplex",
+    ],
     "rates": ["dynamic_decay", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],
 }
-_OTHER_ROOMS = ("bench", "models", "paper", "plots", "report")
+_OTHER_ROOMS = ("bench", "numpyro", "paper", "plots", "pymc", "report", "torch")
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 

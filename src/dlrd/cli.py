@@ -1,30 +1,24 @@
 """The command `dlrd`."""
 
-import contextlib
-import enum
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import dlrd
-
-if TYPE_CHECKING:
-    from dlrd.bench.posteriors.cases import Settings
+from dlrd.command.bench import bench
+from dlrd.command.fit import fit
+from dlrd.command.reproduce import reproduce
+from dlrd.command.show import show
 
 app = typer.Typer(
-    help="Variational inference without a learning rate to tune.", no_args_is_help=True, add_completion=False
+    help="Variational inference without a learning rate to tune.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
 )
-bench = typer.Typer(help="Benchmarks that print ratios from one run.", no_args_is_help=True)
+app.command()(fit)
+app.command()(show)
+app.command()(reproduce)
 app.add_typer(bench, name="bench")
-
-
-class Scale(enum.Enum):
-    """How much of the paper's settings is run."""
-
-    QUICK = "quick"
-    PAPER = "paper"
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -41,218 +35,3 @@ def main(
     ] = False,
 ) -> None:
     """Variational inference without a learning rate to tune."""
-
-
-@app.command()
-def reproduce(
-    figures: Annotated[
-        list[str] | None,
-        typer.Argument(help="Which figures, as quadnormal or logistic; all if none is named."),
-    ] = None,
-    scale: Annotated[
-        Scale, typer.Option(help="paper: the full settings, about half an hour; quick: about three minutes.")
-    ] = Scale.QUICK,
-    out: Annotated[Path, typer.Option(help="Where results, figures and the page go.")] = Path("reproduction"),
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs of each setting, in place of the usual number.")
-    ] = None,
-) -> None:
-    """Makes the paper's figures from scratch and checks its claims, in one page: OUT/index.html.
-
-    Stopped and called again, it goes on where it was. Needs the extra "paper".
-    """
-    try:
-        from dlrd.paper import reproduce as paper
-
-        paper.chosen_figures(figures or [])
-    except ImportError as error:
-        raise typer.BadParameter(f"the reproduction needs {error.name}: pip install 'dlrd[paper]'") from error
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    claims = paper.reproduce(figures or [], scale.value, out, seeds)
-    for claim in claims:
-        typer.echo(f"{'holds         ' if claim.holds else 'does not hold '} {claim.name}: {claim.measured}")
-    typer.echo(
-        f"{sum(claim.holds for claim in claims)} of {len(claims)} claims hold; see {out / 'index.html'}"
-    )
-
-
-Posteriors = Annotated[
-    Path | None,
-    typer.Option("--posteriordb", envvar="PDB_PATH", help="The folder with the posteriors' files."),
-]
-Out = Annotated[
-    Path, typer.Option(help="Results and a figure go to a folder in this one, named as the part.")
-]
-Seeds = Annotated[int, typer.Option(min=1, help="Fits of each problem and family.")]
-Tolerance = Annotated[
-    float | None,
-    typer.Option(help="Of each fit, in nats; 0.01 if not given, for the larger posteriors what suits them."),
-]
-Budget = Annotated[int, typer.Option(min=1, help="Gradients of each fit at the most.")]
-Problems = Annotated[
-    list[str] | None, typer.Option("--problem", help="Only this one, as arK-arK; may be given several times.")
-]
-OUT = Path("benchmark")
-
-
-@contextlib.contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Turns what a user can mend into one sentence."""
-    try:
-        yield
-    except ImportError as error:
-        raise typer.BadParameter(f"the benchmark needs {error.name}: pip install 'dlrd[bench]'") from error
-    except (FileNotFoundError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _settings(
-    posteriordb: Path | None,
-    out: Path,
-    seeds: int,
-    max_gradients: int,
-    problems: list[str] | None,
-    tolerance: float | None = None,
-) -> "Settings":
-    """What all parts with small posteriors are told."""
-    from dlrd.bench.posteriors.cases import Settings
-
-    return Settings(_given(posteriordb), out, seeds, max_gradients, tolerance, problems or [])
-
-
-def _given(posteriordb: Path | None) -> Path:
-    if posteriordb is None:
-        raise typer.BadParameter(
-            "the folder of the posteriors must be given by --posteriordb or the environment variable PDB_PATH"
-        )
-    return posteriordb
-
-
-@bench.command()
-def steps(out: Out = OUT) -> None:
-    """What a step costs: the rule beside a fixed rate, fit beside NumPyro and NumPy, a cold start.
-
-    Takes about six minutes. Needs the extra "bench".
-    """
-    with _plain_errors():
-        from dlrd.bench import steps
-    steps.run(out)
-
-
-@bench.command()
-def posteriors(
-    posteriordb: Posteriors = None,
-    out: Out = OUT,
-    seeds: Seeds = 3,
-    tolerance: Tolerance = None,
-    max_gradients: Budget = 100_000,
-    problem: Problems = None,
-) -> None:
-    """How close automatic fits come: posteriors with references, nine small and six larger, and the paper's.
-
-    Problems of made data take part if they are named, all of them by --problem made. Needs the extra "bench".
-    """
-    with _plain_errors():
-        from dlrd.bench.posteriors import accuracy, larger_cases
-
-        settings = _settings(posteriordb, out, seeds, max_gradients, problem, tolerance)
-        larger_cases.check(settings)
-    accuracy.run(settings)
-
-
-@bench.command()
-def ablation(
-    posteriordb: Posteriors = None,
-    out: Out = OUT,
-    seeds: Seeds = 2,
-    tolerance: Tolerance = None,
-    max_gradients: Budget = 32_000,
-    problem: Problems = None,
-) -> None:
-    """The automatic mode with each of its parts switched off.
-
-    Needs the extra "bench".
-    """
-    with _plain_errors():
-        from dlrd.bench import ablation
-
-        settings = _settings(posteriordb, out, seeds, max_gradients, problem, tolerance)
-        settings.check()
-    ablation.run(settings)
-
-
-@bench.command()
-def scaling(
-    out: Out = OUT,
-    tolerance: Annotated[float, typer.Option(help="Of each fit, in nats.")] = 1e-2,
-    max_gradients: Budget = 32_000,
-    max_dim: Annotated[int, typer.Option(min=10, help="Dimensions beyond are left out.")] = 100_000,
-    max_rows: Annotated[int, typer.Option(min=1_000, help="Data sizes beyond are left out.")] = 100_000,
-) -> None:
-    """How the cost of a step and of a whole fit grows: with the dimension, the draws, the data.
-
-    Needs the extra "bench".
-    """
-    with _plain_errors():
-        from dlrd.bench import scaling
-    scaling.run(out, tolerance, max_gradients, max_dim, max_rows)
-
-
-@bench.command()
-def peers(
-    posteriordb: Posteriors = None,
-    out: Out = OUT,
-    seeds: Seeds = 1,
-    max_gradients: Budget = 32_000,
-    problem: Problems = None,
-) -> None:
-    """The same posteriors by NumPyro, PyMC, BlackJAX, optax's rules, and the paper's rule alone.
-
-    Needs the extra "bench".
-    """
-    with _plain_errors():
-        from dlrd.bench.peers import compare, others
-
-        others.check_installed()
-        settings = _settings(posteriordb, out, seeds, max_gradients, problem)
-        settings.check()
-    compare.run(settings)
-
-
-@bench.command()
-def budgets(
-    posteriordb: Posteriors = None,
-    out: Out = OUT,
-    seeds: Seeds = 3,
-    max_gradients: Budget = 64_000,
-    problem: Problems = None,
-) -> None:
-    """The gap after 8,000, 32,000 and 64,000 gradients: automatic, the paper's rule, Adam at its best rate.
-
-    Needs the extra "bench".
-    """
-    with _plain_errors():
-        from dlrd.bench import budgets
-
-        settings = _settings(posteriordb, out, seeds, max_gradients, problem)
-        settings.check()
-    budgets.run(settings)
-
-
-@bench.command()
-def nuts(
-    posteriordb: Posteriors = None,
-    out: Out = OUT,
-    seeds: Seeds = 3,
-    problem: Problems = None,
-) -> None:
-    """Seconds until means and sds are right, for the larger posteriors, beside NumPyro's NUTS.
-
-    Needs the extra "bench".
-    """
-    with _plain_errors():
-        from dlrd.bench import nuts
-
-        chosen = nuts.read(_given(posteriordb), problem or [])
-    nuts.run(chosen, out, seeds)

@@ -1,4 +1,4 @@
-"""What the tests of fits share: the same fit twice, and processes that are killed."""
+"""What the tests of fits share: fits as if run, the same fit twice, a model that can all, killed programs."""
 
 import pathlib
 import random
@@ -7,15 +7,115 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.stats import norm
 
 import dlrd
+from dlrd.families import Family
+from dlrd.fitting import History
 from dlrd.fitting.checkpoint import FILE_NAME
+from dlrd.fitting.verdict import Rung, Verdict
+from dlrd.models import FunctionModel
 
 NUM_KILLS = 2
+Ended = Callable[..., dlrd.Fit]
+
+
+@pytest.fixture(scope="session")
+def verdict() -> Verdict:
+    return Verdict(
+        tolerance=1e-2,
+        gap=float("nan"),
+        gap_error=float("nan"),
+        elbo=-2.5,
+        elbo_error=0.125,
+        tail_shape=0.3,
+        tail_shape_error=0.1,
+        is_certain=False,
+        gradients={"start": 5, "steps": 40},
+        warnings=["beware."],
+        rungs=[Rung("MeanFieldNormal", -3.0, 0.5, 20, 0.5), Rung("FullRankNormal", -2.5, 0.3, 25, 0.5)],
+    )
+
+
+@pytest.fixture(scope="session")
+def ended() -> Ended:
+    """Makes fits with a given course, as if they had been run."""
+
+    def made(
+        family: Family, elbo: Any = (1.0, 2.0), elbo_error: Any = (0.5, 0.5), **changed: Any
+    ) -> dlrd.Fit:
+        num = len(elbo)
+        history = History(
+            step=np.arange(1, num + 1),
+            elbo=np.asarray(elbo, float),
+            elbo_error=np.asarray(elbo_error, float),
+            learning_rate=np.full(num, 0.1),
+            snr=np.full(num, np.nan),
+            decays=np.array([2]),
+        )
+        fields = {
+            "family": family,
+            "history": history,
+            "outcome": dlrd.Outcome.BUDGET,
+            "num_steps": num,
+            "num_draws": 8,
+            "seconds": 0.25,
+            "names": ("z[0]", "z[1]"),
+        }
+        return dlrd.Fit(**fields | changed)
+
+    return made
+
+
+class Counties(FunctionModel):
+    """A model with all capabilities: the levels of two counties, with noise of an unknown scale.
+
+    The posterior is conjugate but for the scale, and the answers are known for any draws.
+    """
+
+    dims = {"level": ("county",), "y": ("county", "house"), "floor": ("house",)}  # noqa: RUF012
+    coords = {"county": np.array(["AITKIN", "ANOKA"])}  # noqa: RUF012
+    observed_data = {"y": np.array([[1.0, 1.5, 0.5], [2.0, 2.5, 1.5]])}  # noqa: RUF012
+    constant_data = {"floor": np.array([0, 1, 0])}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__(self.log_joint, (3,), ("log sigma", "level[0]", "level[1]"))
+
+    def log_joint(self, z: jax.Array) -> jax.Array:
+        log_likelihood = norm.logpdf(self.observed_data["y"], z[1:, None], jnp.exp(z[0]))
+        return jnp.sum(log_likelihood) + jnp.sum(norm.logpdf(z))
+
+    def constrained(self, draws: jax.Array) -> dict[str, jax.Array]:
+        return {"sigma": jnp.exp(draws[:, 0]), "level": draws[:, 1:]}
+
+    def predictions(self, draws: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
+        noise = jax.random.normal(key, (len(draws), 2, 3))
+        return {"y": draws[:, 1:, None] + jnp.exp(draws[:, 0])[:, None, None] * noise}
+
+    def log_likelihood(self, draws: jax.Array) -> dict[str, jax.Array]:
+        scale = jnp.exp(draws[:, 0])[:, None, None]
+        return {"y": norm.logpdf(self.observed_data["y"], draws[:, 1:, None], scale)}
+
+    def chain_starts(self, draws: jax.Array) -> list[dict[str, jax.Array]]:
+        return [{"log_sigma": draw[0], "level": draw[1:]} for draw in draws]
+
+
+@pytest.fixture(scope="session")
+def counties() -> Counties:
+    return Counties()
+
+
+@pytest.fixture(scope="session")
+def counties_fit(ended: Ended, counties: Counties) -> dlrd.Fit:
+    """As near to the posterior as hardly matters."""
+    family = dlrd.FullRankNormal([-0.5, 0.9, 1.8], 0.3 * jnp.eye(3))
+    return ended(family, model=counties, names=counties.names)
 
 
 @pytest.fixture(scope="session")

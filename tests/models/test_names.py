@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlrd.models import coordinate_names
+from dlrd.models import coordinate_names, free_names
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,9 @@ def test_they_are_in_the_order_of_the_flat_array() -> None:
     for name, entry in zip(coordinate_names(array.shape), array.ravel(), strict=True):
         row, column = map(int, name.removeprefix("z[").removesuffix("]").split(", "))
         assert array[row, column] == entry
+
+
+def test_coordinates_behind_a_variable_tell_how_they_come_from_it() -> None:
+    assert free_names((), "mu", None) == ("mu",)
+    assert free_names((), "sigma", "log") == ("log sigma",)
+    assert free_names((2,), "weights", "free") == ("free weights[0]", "free weights[1]")

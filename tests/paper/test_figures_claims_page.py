@@ -4,8 +4,6 @@ import dataclasses
 import html
 import json
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -144,7 +142,7 @@ def test_the_page_is_whole_in_itself(folder):
         assert html.escape(claim.measured) in page
 
 
-def test_the_page_fits_laptop_and_phone_in_a_real_browser(folder, tmp_path):
+def test_the_page_fits_laptop_and_phone_in_a_real_browser(folder, tmp_path, chromium):
     page = html.escape((folder / "index.html").read_text(encoding="utf-8"), quote=True)
     # Frames stand for the screens: browsers do not open windows as narrow as a phone.
     frames = "".join(f'<iframe width="{width}" height="4000" srcdoc="{page}"></iframe>' for width in WIDTHS)
@@ -163,7 +161,7 @@ def test_the_page_fits_laptop_and_phone_in_a_real_browser(folder, tmp_path):
         encoding="utf-8",
     )
     picture = tmp_path / "page.png"
-    dom = in_chromium(tmp_path, sum(WIDTHS), outer, "--dump-dom", f"--screenshot={picture}")
+    dom = chromium(outer.as_uri(), sum(WIDTHS), "--virtual-time-budget=10000", f"--screenshot={picture}")
     found = json.loads(html.unescape(re.search(r'data-found="([^"]+)"', dom)[1]))
     for frame, width in zip(found, WIDTHS, strict=True):
         assert frame.pop("width") <= width  # nothing to scroll sideways
@@ -171,27 +169,6 @@ def test_the_page_fits_laptop_and_phone_in_a_real_browser(folder, tmp_path):
     laptop, phone = np.split(imread(picture)[:, : sum(WIDTHS)], [WIDTHS[0]], axis=1)
     assert num_colors(laptop) > 100
     assert num_colors(phone) > 100
-
-
-def in_chromium(folder, width, page, *options):
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    assert chromium, "these tests need Chromium: apt-get install chromium"
-    command = [
-        chromium,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--no-first-run",
-        f"--user-data-dir={folder / 'profile'}",
-        f"--window-size={width},4000",
-        "--virtual-time-budget=10000",
-        *options,
-        page.as_uri(),
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def num_colors(pixels: np.ndarray) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlrd.plots.thinning import MAX_BINS, outline, smoothed
+from dlrd.plots.thinning import MAX_BINS, evenly_spread, outline, smoothed
 
 
 @given(st.integers(1, 20_000), st.integers(0, 2**32 - 1))
@@ -44,3 +44,8 @@ def test_the_mean_is_centred() -> None:
     mean = smoothed(values, np.asarray([], int))
     np.testing.assert_allclose(mean[10:-10], values[10:-10])
     assert mean[-1] == np.mean(values[-11:])
+
+
+def test_some_of_many_are_spread_evenly() -> None:
+    assert evenly_spread(3, 60).tolist() == [0, 1, 2]
+    assert evenly_spread(101, 5).tolist() == [0, 25, 50, 75, 100]

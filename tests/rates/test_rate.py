@@ -6,44 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dlrd.rates._rate import (
-    apply_rate,
-    check_between,
-    check_learning_rate,
-    check_not_negative,
-    inner,
-    scalar,
-)
-
-INF, NAN = float("inf"), float("nan")
+from dlrd.rates._rate import apply_rate, check_learning_rate, inner, scalar
 
 
-@pytest.mark.parametrize(
-    ("check_fn", "good", "bad", "message"),
-    [
-        (
-            lambda value: check_between("factor", value, 0, 1),
-            0.5,
-            [0, 1, NAN],
-            "factor must be between 0 and 1",
-        ),
-        (lambda value: check_between("min_snr", value, 0, INF), 1e9, [0, -1, INF], "min_snr must be above 0"),
-        (
-            lambda value: check_not_negative("exponent", value),
-            0,
-            [-1, INF, NAN],
-            "exponent must be at least 0",
-        ),
-        (check_learning_rate, 1e-9, [0, -1.0, INF, NAN], "learning_rate must be a positive number"),
-    ],
-    ids=["between", "above", "not negative", "learning rate"],
-)
-def test_bad_numbers_are_named(check_fn: Any, good: float, bad: list[float], message: str):
-    check_fn(good)
-    for value in bad:
-        with pytest.raises(ValueError, match=f"^{re.escape(f'{message}, got {value}')}"):
-            check_fn(value)
-        jax.jit(lambda traced: check_fn(traced))(value)  # has no value yet
+def test_bad_rates_are_named():
+    check_learning_rate(1e-9)
+    for value in [0, -1.0, float("inf"), float("nan")]:
+        message = f"learning_rate must be a positive number, got {value}"
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            check_learning_rate(value)
+        jax.jit(check_learning_rate)(value)  # has no value yet
 
 
 def test_a_scalar_is_a_copy_in_the_default_type(precision: jnp.dtype):

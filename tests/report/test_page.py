@@ -13,7 +13,8 @@ import optax
 import pytest
 
 import dlrd
-from dlrd.models import coordinate_names
+from dlrd.models import FunctionModel, coordinate_names
+from dlrd.plots.variables import MAX_VARIABLES
 from dlrd.report import fit_page
 
 VOID = {"meta", "path", "use", "rect", "br"}  # need no end tag, or have their end in the same tag
@@ -133,11 +134,43 @@ def with_family(fit: dlrd.Fit, family: Any, dim: int) -> dlrd.Fit:
     return dataclasses.replace(fit, family=family, names=coordinate_names((dim,)))
 
 
-def test_long_tables_are_folded(fit: dlrd.Fit, page: Page) -> None:
-    assert "details" not in page.tags
+def test_long_tables_scroll_by_themselves(fit: dlrd.Fit, page: Page) -> None:
+    assert ("class", "scrolled") in page.attributes
     long = Page(fit_page(with_family(fit, dlrd.MeanFieldNormal.standard(40), 40)))
-    assert long.texts["summary"] == ["All 40 coordinates"]
+    assert ("class", "scrolled long") in long.attributes
     assert len(long.texts["td"]) == 5 * 40
+
+
+class Ward(FunctionModel):
+    """Variables of its own, one of them with a name that a page must not take for a tag."""
+
+    def __init__(self, num_more: int = 0) -> None:
+        super().__init__(lambda z: -z @ z, (3,))
+        self.num_more = num_more
+
+    def constrained(self, draws: jax.Array) -> dict[str, jax.Array]:
+        more = {f"more {i}": draws[:, 0] for i in range(self.num_more)}
+        return {"scale": jnp.exp(draws[:, 0]), "<b>&": draws[:, 1:]} | more
+
+
+def test_variables_by_their_names(fit: dlrd.Fit) -> None:
+    page = Page(fit_page(dataclasses.replace(fit, model=Ward())))
+    assert page.texts["figcaption"][3:] == ["scale", "<b>&"]
+    assert page.texts["h2"] == ["Course and result", "Fitted variables"]
+    facts = facts_of(page)
+    assert (facts["Dimension"], facts["Variables"]) == ("3", "scale, <b>& (2)")
+    assert page.texts["th"][5:] == ["scale", "<b>&[0]", "<b>&[1]"]
+    assert "b" not in page.tags
+
+
+def test_many_variables_are_in_the_table(fit: dlrd.Fit) -> None:
+    page = Page(fit_page(dataclasses.replace(fit, model=Ward(num_more=300))))
+    assert page.tags.count("svg") == 3 + MAX_VARIABLES
+    assert "Shown are the first 6 of 302 variables. All are in the table." in page.texts["p"]
+    assert len(page.texts["td"]) == 5 * 303
+    variables = facts_of(page)["Variables"]
+    assert variables.startswith("scale, <b>& (2), more 0, ")
+    assert variables.endswith("more 9 and 290 more")
 
 
 def test_everything_is_escaped(fit: dlrd.Fit) -> None:

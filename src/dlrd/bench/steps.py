@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 from matplotlib.figure import Figure
 
-from dlrd.bench import field_cost, fit_cost, rule_cost, start_cost
+from dlrd.bench import adapter_cost, field_cost, fit_cost, rule_cost, start_cost, torch_cost
 from dlrd.bench.table import Column, print_table, save_figure, write
 from dlrd.bench.timing import Row
 from dlrd.plots.style import LINE, MARK, house_style
@@ -42,9 +42,11 @@ def run(out: Path) -> list[Row]:
 def _rows() -> Iterator[Row]:
     yield rule_cost.small_problem()
     yield from rule_cost.many_parameters()
+    yield from torch_cost.many_parameters()
     yield from fit_cost.against_peers()
     yield from field_cost.field_gradients()
     yield fit_cost.many_runs()
+    yield adapter_cost.numpyro_hierarchy()
     yield from start_cost.imports()
 
 

@@ -235,6 +235,14 @@ class Moments(Protocol):
 
 
 @runtime_checkable
+class HasCovariance(Protocol):
+    """A family that knows the covariance of its coordinates, beyond their standard deviations."""
+
+    @property
+    def covariance(self) -> Float[Array, "dim dim"]: ...
+
+
+@runtime_checkable
 class Quantiled(Moments, Protocol):
     """A family that knows the quantiles of its coordinates; of others they are taken from draws."""
 

@@ -30,6 +30,10 @@ class Snapshot(NamedTuple):
     data: dict[str, Any]
 
 
+class AnotherFitError(ValueError):
+    """A folder has the checkpoint of another fit than the one that is asked for."""
+
+
 class Checkpoint:
     """The checkpoint of one fit in a folder.
 
@@ -54,7 +58,7 @@ class Checkpoint:
             return None
         arrays, data = archive.read(self.path)
         if data["digest"] != self.digest:
-            raise ValueError(
+            raise AnotherFitError(
                 f"{self.path} belongs to another fit: the log density, its data, the family, the optimizer, "
                 "a key, num_draws or the version of jax differ; delete it, or name another folder"
             )

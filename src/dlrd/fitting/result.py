@@ -1,29 +1,29 @@
 """What a fit gives back."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from dlrd.families import LOADABLE, Family, Quantiled, Structured, split
-from dlrd.fitting import archive
-from dlrd.fitting.checkpoint import from_numpy, to_numpy
+from dlrd.checks import check_count
+from dlrd.families import Family, Quantiled
+from dlrd.fitting import arviz_export, chains, predictions
 from dlrd.fitting.history import History
 from dlrd.fitting.inputs import as_key
+from dlrd.fitting.labels import as_variables
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.summary import Summary, summarize, summarize_draws
-from dlrd.fitting.verdict import Rung, Verdict
+from dlrd.fitting.verdict import Verdict
 from dlrd.models import Model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FORMAT = 3
-_STRUCTURE = "structure."
 _SUMMARY_DRAWS = 10_000
 
 
@@ -41,6 +41,7 @@ class Fit:
     model: Model | None = None  # what was fitted; not in files
     monitored: dict[str, np.ndarray] | None = None  # what `monitor` gave, after the steps under "step"
     verdict: Verdict | None = None  # how sure an automatic fit is
+    saved_summary: Summary | None = None  # of the model's own variables, which a file keeps for it
 
     def __repr__(self) -> str:
         return (
@@ -68,8 +69,22 @@ class Fit:
         # A single draw a step has no error of its own; the spread of the steps stands in.
         return float(np.std(newest, ddof=1) / np.sqrt(len(newest))) if len(newest) > 1 else float("nan")
 
+    @property
+    def sentence(self) -> str:
+        """How the fit ended, in words, with the verdict of an automatic fit."""
+        return "\n".join([self.outcome.sentence, *(self.verdict.sentences if self.verdict else [])])
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether answers are in variables of the model's own, not in the coordinates that are fitted."""
+        if self.model is None:
+            return self.saved_summary is not None
+        return isinstance(jax.eval_shape(lambda: self.sample(0, 1)), Mapping)
+
     def sample(self, key: Any, num: int) -> Any:
         """`num` independent draws from the fitted distribution, stacked in the first axis.
+
+        The same key gives the same draws here, in `predict`, `log_likelihood` and `to_arviz`.
 
         Args:
             key: a whole number or a `jax.random.key`.
@@ -78,20 +93,51 @@ class Fit:
         Returns:
             An array; for a model with variables of its own, a dict of these.
         """
-        draws = _sample(self.family, as_key(key), num)
+        draws = self.unconstrained_draws(key, num)
         return draws if self.model is None else self.model.constrained(draws)
 
-    def summary(self) -> Summary:
-        """Mean, standard deviation and quantiles of each coordinate; with the verdict of an automatic fit.
+    def unconstrained_draws(self, key: Any, num: int) -> Float[Array, "num dim"]:
+        """The draws behind those of `sample`, in the coordinates that are fitted, as `names` has them."""
+        check_count("num", num)
+        return _sample(self.family, as_key(key), int(num))
 
-        Exact for the normal families; from 10,000 draws with a fixed key for all others.
+    def predict(self, key: Any, num: int) -> dict[str, Array]:
+        """Data as the model makes them, one set for each of the draws that `sample` gives.
+
+        Args:
+            key: a whole number or a `jax.random.key`.
+            num: how many.
+
+        Returns:
+            The posterior predictive distribution: arrays under the names of the data, a draw a row. Of models
+            that can make data (`dlrd.models.Predictive`).
         """
-        verdict = [] if self.verdict is None else self.verdict.sentences
-        sentence = "\n".join([self.outcome.sentence, *verdict])
-        has_variables = isinstance(jax.eval_shape(lambda: self.sample(0, 1)), dict)
-        if isinstance(self.family, Quantiled) and not has_variables:
-            return summarize(self.family, self.names, sentence)
-        return summarize_draws(self.sample(0, _SUMMARY_DRAWS), self.names, sentence)
+        return predictions.predictions(self, key, num)
+
+    def log_likelihood(self, key: Any, num: int) -> dict[str, Array]:
+        """The log likelihood of each observation, one set for each of the draws that `sample` gives.
+
+        Args:
+            key: a whole number or a `jax.random.key`.
+            num: how many.
+
+        Returns:
+            Arrays under the names of the data, a draw a row. Of models that know their data
+            (`dlrd.models.Observed`).
+        """
+        return predictions.log_likelihood(self, key, num)
+
+    def summary(self, var_names: str | Sequence[str] | None = None) -> Summary:
+        """Mean, standard deviation and quantiles, a row for each scalar, and how the fit ended.
+
+        Of the model's own variables on their natural scale, from 10,000 draws with a fixed key. Of a model
+        that has none, of its coordinates: exact for the normal families.
+
+        Args:
+            var_names: the variables, or single rows, to show; all if not given.
+        """
+        whole = self._summary()
+        return whole if var_names is None else whole.of(var_names)
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """A figure of the fit's course and its result; also written to `path` (png, pdf, svg) if given."""
@@ -109,36 +155,61 @@ class Fit:
         Path(path).write_text(fit_page(self), encoding="utf-8")
 
     def to_arviz(self, key: Any = 0, num: int = 1000) -> Any:
-        """Draws from the fitted distribution for ArviZ, as one chain: the model's variables, or "z"."""
-        import arviz
+        """The fit for ArviZ, with `num` draws as one chain: those that `sample` gives for the key.
 
-        draws = self.sample(key, num)
-        variables = draws if isinstance(draws, dict) else {"z": draws}
-        posterior = {name: np.asarray(values)[None] for name, values in variables.items()}
-        if hasattr(arviz, "InferenceData"):  # before version 1
-            return arviz.from_dict(posterior=posterior)
-        return arviz.from_dict({"posterior": posterior})
+        Groups: `posterior`, with the model's dims and coords; `unconstrained_posterior`, the coordinates that
+        were fitted; `posterior_predictive`, `log_likelihood`, `observed_data` and `constant_data` of models
+        that know their data; and `fit`: `location`, `scale` and, up to 2,000 dimensions, `covariance` of the
+        fitted distribution; `elbo`, `learning_rate` and `snr` over the steps; the numbers of the verdict,
+        `pareto_k` among them; `log_p` and `log_q` of each draw, as `loo_approximate_posterior` takes them.
+
+        Args:
+            key: a whole number or a `jax.random.key`.
+            num: how many draws.
+
+        Returns:
+            An `arviz.InferenceData`; with ArviZ 1 or later, an `xarray.DataTree`.
+        """
+        return arviz_export.to_arviz(self, key, num)
+
+    def inits(self, num_chains: int, key: Any = 0) -> Any:
+        """Draws for a sampler to start its chains from.
+
+        Args:
+            num_chains: how many.
+            key: a whole number or a `jax.random.key`.
+
+        Returns:
+            In the form that the model's own library takes (`dlrd.models.StartsChains`); of any other model,
+            an array of unconstrained draws, a chain a row.
+        """
+        return chains.chain_starts(self, num_chains, key)
+
+    def inverse_mass_matrix(self) -> Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"]:
+        """The covariance of the fitted coordinates, for the metric of Hamiltonian Monte Carlo.
+
+        Returns:
+            The covariance, of families that know it, up to 2,000 dimensions; else the variances, for a
+            diagonal metric. In the order of `names`.
+        """
+        return chains.inverse_mass_matrix(self)
 
     def save(self, path: str | Path) -> None:
-        """Writes the fit to one file that `dlrd.load` reads; no pickle, and no data of the model."""
-        leaves = jax.tree.leaves(_parts(self.family)[0])
-        arrays = {f"family.{i}": to_numpy(leaf) for i, leaf in enumerate(leaves)}
-        if isinstance(self.family, Structured):
-            arrays |= {f"{_STRUCTURE}{name}": array for name, array in self.family.structure.items()}
-        arrays |= {f"history.{name}": column for name, column in asdict(self.history).items()}
-        arrays |= {f"monitored.{name}": values for name, values in (self.monitored or {}).items()}
-        data = {
-            "format": _FORMAT,
-            "family": type(self.family).__name__,
-            "dtypes": [str(leaf.dtype) for leaf in leaves],
-            "outcome": self.outcome.name,
-            "num_steps": self.num_steps,
-            "num_draws": self.num_draws,
-            "seconds": self.seconds,
-            "names": list(self.names),
-            "verdict": None if self.verdict is None else asdict(self.verdict),
-        }
-        archive.write(Path(path), arrays, data)
+        """Writes the fit to one file that `dlrd.load` reads.
+
+        No pickle, and nothing of the model but a summary of its variables.
+        """
+        from dlrd.fitting.saved import save
+
+        save(self, Path(path))
+
+    def _summary(self) -> Summary:
+        if self.model is None and self.saved_summary is not None:
+            return self.saved_summary
+        if isinstance(self.family, Quantiled) and not self.has_variables:
+            return summarize(self.family, self.names, self.sentence)
+        variables = as_variables(self.sample(0, _SUMMARY_DRAWS), self.names)
+        return summarize_draws(variables, self.sentence, self.model)
 
     def _last_tenth(self, column: np.ndarray) -> np.ndarray:
         return column[-max(1, len(column) // 10) :]
@@ -147,87 +218,3 @@ class Fit:
 @eqx.filter_jit
 def _sample(family: Family, key: Array, num: int) -> Array:
     return family.sample(key, (num,))
-
-
-def load(path: str | Path, family: Family | None = None, model: Model | None = None) -> Fit:
-    """Reads a fit that `Fit.save` wrote.
-
-    Args:
-        path: the file.
-        family: for families from outside dlrd, a distribution of the same structure; its arrays are replaced.
-        model: what was fitted, for draws of its own variables.
-
-    Returns:
-        The fit, as it was.
-
-    Example:
-        >>> import dlrd, optax, tempfile
-        >>> optimizer = optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-1))
-        >>> fit = dlrd.fit(lambda z: -0.5 * (z @ z), dlrd.MeanFieldNormal.standard(2), key=0,
-        ...                optimizer=optimizer, steps=100, progress=False)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     fit.save(f"{folder}/fit.dlrd")
-        ...     loaded = dlrd.load(f"{folder}/fit.dlrd")
-        >>> loaded
-        Fit(MeanFieldNormal, BUDGET, steps=100, decays=0, elbo=1.83...)
-    """
-    arrays, data = archive.read(Path(path))
-    if data.get("format") != _FORMAT:
-        raise ValueError(f"{path} is not a saved fit of format {_FORMAT}, got {data.get('format')}")
-    saved = [arrays[f"family.{i}"] for i in range(len(data["dtypes"]))]
-    if family is None:
-        if data["family"] not in LOADABLE:
-            raise ValueError(
-                f"{path} holds a {data['family']}, which dlrd does not know; "
-                "pass one of the same structure as family"
-            )
-        template = _template(LOADABLE[data["family"]], arrays)
-        shapes_differ = False
-    else:
-        template = family
-        shapes_differ = [a.shape for a in saved] != [
-            leaf.shape for leaf in jax.tree.leaves(family) if eqx.is_array(leaf)
-        ]
-    dynamic, static = _parts(template)
-    leaves, treedef = jax.tree.flatten(dynamic)
-    if shapes_differ or len(leaves) != len(saved):
-        raise ValueError(f"family must have the structure of the {data['family']} saved in {path}")
-    dtypes = [jax.ShapeDtypeStruct((), dtype) for dtype in data["dtypes"]]
-    restored = treedef.unflatten(list(map(from_numpy, saved, dtypes)))
-    return Fit(
-        family=eqx.combine(restored, static),
-        history=History(**{name: arrays[f"history.{name}"] for name in History.__annotations__}),
-        outcome=Outcome[data["outcome"]],
-        num_steps=data["num_steps"],
-        num_draws=data["num_draws"],
-        seconds=data["seconds"],
-        names=tuple(data["names"]),
-        model=model,
-        monitored={
-            name.removeprefix("monitored."): values
-            for name, values in arrays.items()
-            if name.startswith("monitored.")
-        }
-        or None,
-        verdict=_verdict(data["verdict"]) if data.get("verdict") else None,
-    )
-
-
-def _parts(family: Any) -> tuple[Any, Any]:
-    """The arrays that are saved, of a family with a structure beside them what is trained, and the rest."""
-    if isinstance(family, Structured):
-        return split(cast("Any", family))
-    return eqx.partition(family, eqx.is_array)
-
-
-def _template(kind: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """A family of the kind and structure of the saved one."""
-    structure = {
-        name.removeprefix(_STRUCTURE): array for name, array in arrays.items() if name.startswith(_STRUCTURE)
-    }
-    return kind.of_structure(structure) if structure else kind.standard(1)
-
-
-def _verdict(saved: dict[str, Any]) -> Verdict:
-    rungs = [Rung(*rung) for rung in saved.pop("rungs")]
-    return Verdict(**saved, rungs=rungs)

@@ -1,108 +1,62 @@
-"""A model from a jax function of one draw."""
+"""What people write down: a jax function of named variables or of a vector, made into a model."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
-
 from dlrd.checks import check_count, shown
-from dlrd.models.names import coordinate_names
+from dlrd.models.flat import FunctionModel, checked_names
+from dlrd.models.named import NamedLogDensity, named_model
 from dlrd.models.protocol import LogDensity, Model
+from dlrd.models.supports import Support
 
 
-class FunctionModel:
-    """The log density of one draw, of any shape, as a model; equal to others of the same function.
+def function(
+    log_density: LogDensity | NamedLogDensity,
+    variables: int | Mapping[str, Support | tuple[int, ...]],
+    names: Sequence[str] | None = None,
+    *,
+    dims: Mapping[str, str | Sequence[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+) -> FunctionModel:
+    """A model from a jax function of named variables, or of a vector.
 
-    Args:
-        log_density: one draw to a scalar.
-        shape: of a draw.
-        names: of its coordinates; z[0], z[1], … if not given.
-    """
-
-    has_gradient = True
-    is_exact = True
-    can_fail = False
-
-    def __init__(self, log_density: LogDensity, shape: tuple[int, ...], names: tuple[str, ...] | None = None):
-        self.log_density = log_density
-        self.shape = shape
-        self._given_names = names
-
-    @property
-    def dim(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._given_names or coordinate_names(self.shape)
-
-    def values(self, draws: Float[Array, "draw ..."], key: Key[Array, ""] | None) -> Float[Array, " draw"]:
-        return jax.vmap(self.log_density)(draws)
-
-    def values_and_gradients(
-        self, draws: Float[Array, "draw ..."], key: Key[Array, ""] | None
-    ) -> tuple[Float[Array, " draw"], Float[Array, "draw ..."]]:
-        both_fn = jax.value_and_grad(self.log_density)
-        if len(draws) == 1:  # an axis of length one would slow many operations
-            value, gradient = both_fn(draws[0])
-            return value[None], gradient[None]
-        return jax.vmap(both_fn)(draws)
-
-    def constrained(self, draws: Float[Array, "draw ..."]) -> Float[Array, "draw ..."]:
-        return draws
-
-    def unconstrained(self, variables: Any) -> Float[Array, "draw ..."]:
-        return jnp.asarray(variables)
-
-    @property
-    def _identity(self) -> tuple[Any, ...]:
-        """What makes two models the same; a function that holds arrays and has no hash is only itself."""
-        try:
-            hash(self.log_density)
-        except TypeError:
-            return id(self.log_density), self.shape, self._given_names
-        return self.log_density, self.shape, self._given_names
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FunctionModel) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-
-def function(log_density: LogDensity, dim: int, names: Sequence[str] | None = None) -> FunctionModel:
-    """A model from a jax function of a vector, with names for its coordinates.
+    Variables that are not free, as scales and probabilities, are given by their supports: `dlrd.positive`,
+    `dlrd.greater_than`, `dlrd.less_than`, `dlrd.interval`, `dlrd.simplex`, `dlrd.ordered` and
+    `dlrd.correlation_cholesky`. The function gets them on their natural scale, where its priors are. What is
+    fitted are free numbers behind them; the Jacobians of the maps are added here.
 
     Args:
-        log_density: a vector of `dim` numbers to the unnormalised log density, a scalar.
-        dim: how many numbers.
-        names: one for each; z[0], z[1], … if not given.
+        log_density: a dict of the variables, or a vector, to the unnormalised log density, a scalar.
+        variables: the shape or the support of each; or, of a vector, how many numbers it has.
+        names: of the numbers of a vector; z[0], z[1], … if not given.
+        dims: of named variables, the names of their axes, as `{"beta": ("county",)}`.
+        coords: labels along these axes, as `{"county": ["AITKIN", "ANOKA"]}`.
 
     Example:
-        >>> import dlrd
-        >>> model = dlrd.models.function(lambda z: -0.5 * (z @ z), 2, names=["slope", "offset"])
-        >>> fit = dlrd.fit(model, progress=False)
-        >>> fit.summary().names
-        ['slope', 'offset']
+        >>> import dlrd, jax.numpy as jnp
+        >>> from jax.scipy.stats import gamma, norm
+        >>> data = jnp.array([1.2, 0.7, 1.9, 1.4])
+        >>> def log_density(v):
+        ...     prior = norm.logpdf(v["mu"], 0, 10) + gamma.logpdf(v["sigma"], 2)
+        ...     return prior + jnp.sum(norm.logpdf(data, v["mu"], v["sigma"]))
+        >>> model = dlrd.models.function(log_density, {"mu": (), "sigma": dlrd.positive()})
+        >>> model.names
+        ('mu', 'log sigma')
+        >>> dlrd.fit(model, progress=False).summary().names
+        ['mu', 'sigma']
+        >>> dlrd.models.function(lambda z: -0.5 * (z @ z), 2, names=["slope", "offset"]).names
+        ('slope', 'offset')
     """
     if not callable(log_density):
         raise TypeError(f"log_density must be a function of one draw, got {shown(log_density)}")
-    check_count("dim", dim)
-    return FunctionModel(log_density, (int(dim),), checked_names(names, dim))
-
-
-def checked_names(names: Sequence[str] | None, dim: int) -> tuple[str, ...] | None:
-    """The names as a tuple, once it is sure that there is one for each coordinate."""
-    if names is None:
-        return None
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"names must be a sequence of strings, got {shown(names)}")
-    if len(set(names)) != dim or len(names) != dim:
-        raise ValueError(f"names must be {dim} different ones, one for each coordinate, got {shown(names)}")
-    return tuple(names)
+    if isinstance(variables, Mapping):
+        if names is not None:
+            raise ValueError(f"names are for a vector; variables have their own, got {shown(names)}")
+        return named_model(log_density, variables, dims, coords)
+    if dims is not None or coords is not None:
+        raise ValueError("dims and coords are for named variables; those of a vector have names")
+    check_count("the number of variables", variables)
+    return FunctionModel(cast("LogDensity", log_density), (int(variables),), checked_names(names, variables))
 
 
 def as_model(log_density: Any, shape: tuple[int, ...] | None) -> Model:

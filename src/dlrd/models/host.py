@@ -11,7 +11,7 @@ from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, Float, Key
 
 from dlrd.checks import check_count, shown
-from dlrd.models.functions import checked_names
+from dlrd.models.flat import checked_names
 from dlrd.models.names import coordinate_names
 
 Evaluate = Callable[[Float[np.ndarray, "draw dim"]], Any]

@@ -1,8 +1,9 @@
 """What a model is: a log density of vectors, what it can do, and what its coordinates mean to the user."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 LogDensity = Callable[[Array], Float[Array, ""]]
@@ -65,4 +66,51 @@ class Model(Protocol):
 
     def unconstrained(self, variables: Any) -> Float[Array, "draw dim"]:
         """The draws that give these variables."""
+        ...
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """A model whose variables have named axes, which answers then carry."""
+
+    dims: dict[str, tuple[str, ...]]  # of the variables and the data: their axes without that of the draws
+    coords: dict[str, np.ndarray]  # the labels along an axis, where there are any
+
+
+@runtime_checkable
+class Predictive(Protocol):
+    """A model that can make data."""
+
+    def predictions(self, draws: Float[Array, "draw dim"], key: Key[Array, ""]) -> dict[str, Array]:
+        """Data as the model makes them, one set a draw, in the leading axis, under the names of the data."""
+        ...
+
+
+@runtime_checkable
+class Observed(Protocol):
+    """A model that knows its data."""
+
+    observed_data: dict[str, np.ndarray]  # what the likelihood is of
+    constant_data: dict[str, np.ndarray]  # what else is given, as covariates
+
+    def log_likelihood(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
+        """Of each observation, one set a draw, in the leading axis, under the names of the data."""
+        ...
+
+
+@runtime_checkable
+class StartsChains(Protocol):
+    """A model whose own library samples, too, and takes starting points in a form of its own."""
+
+    def chain_starts(self, draws: Float[Array, "chain dim"]) -> Any:
+        """The draws, one a chain, as that library takes them."""
+        ...
+
+
+@runtime_checkable
+class Reparameterizable(Protocol):
+    """A model that knows how its hierarchies are parameterised otherwise."""
+
+    def reparameterization(self, coordinates: Sequence[int]) -> str | None:
+        """Code that does so for these coordinates, None where it knows none."""
         ...

@@ -9,6 +9,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from dlrd.fitting.result import Fit
 from dlrd.plots.panels import fit_panels
 from dlrd.plots.style import house_style
+from dlrd.plots.variables import first_of
 
 TITLE_WIDTH = 110
 """Characters a line."""
@@ -24,7 +25,10 @@ class _ShownFigure(Figure):
 
 
 def plot_fit(fit: Fit) -> Figure:
-    """One figure with the ELBO, the learning rate, the signal-to-noise ratio and the fitted marginals.
+    """One figure with the ELBO, the learning rate, the signal-to-noise ratio and what was fitted.
+
+    Of a model with variables of its own, the first six on their natural scale, a panel each: single numbers
+    by their densities, arrays entry by entry. Of any other model, means and spreads of all coordinates.
 
     The axis of the ELBO leaves out the first tenth of the steps where that lies far below the rest. What the
     optimiser does not report gets no panel. pyplot is not used: nothing is left open, no setting is changed.
@@ -51,10 +55,10 @@ def plot_fit(fit: Fit) -> Figure:
         for i, panel in enumerate(panels):
             is_alone = i % 2 == 0 and i == len(panels) - 1
             axes = figure.add_subplot(grid[i // 2, :] if is_alone else grid[i // 2, i % 2])
-            axes.set_title(panel.title)
+            axes.set_title(panel.title, parse_math=False)
             panel.draw(axes)
         steps = f"{fit.num_steps:,} step{'s' * (fit.num_steps != 1)}"
-        title = f"{type(fit.family).__name__} after {steps}. {fit.outcome.sentence}"
+        title = f"{type(fit.family).__name__} after {steps}. {fit.outcome.sentence} {first_of(fit)}".rstrip()
         figure.suptitle(textwrap.fill(title, TITLE_WIDTH), x=0.01, horizontalalignment="left")
         figure.draw_without_rendering()  # makes the ticks while the style holds
     return figure

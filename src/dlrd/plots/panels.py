@@ -1,8 +1,6 @@
 """What there is to see of a fit, one function a panel."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -11,8 +9,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from dlrd.fitting.history import History
 from dlrd.fitting.result import Fit
+from dlrd.plots.panel import Panel, add_note, count, count_axis
 from dlrd.plots.style import INK, LINE, MARK, MUTED
-from dlrd.plots.thinning import outline, smoothed
+from dlrd.plots.thinning import evenly_spread, outline, smoothed
+from dlrd.plots.variables import variable_panels
 
 MAX_COORDINATES = 60
 """Marginals shown; of more coordinates, so many evenly spread ones."""
@@ -20,26 +20,18 @@ MAX_DOTTED = 30
 """Up to so many rows show a dot each; more decays than this are drawn in thinner lines."""
 
 
-class Panel(NamedTuple):
-    """A title, and the function that draws what it announces."""
-
-    title: str
-    draw: Callable[[Axes], None]
-
-
 def fit_panels(fit: Fit) -> list[Panel]:
     """The panels of a fit, without those that would be empty."""
     if not isinstance(fit, Fit):
         raise TypeError(f"fit must be what dlrd.fit returns, got {type(fit).__name__}")
     history = fit.history
-    mean, std = _marginals(fit)
-    panels = [
+    course = [
         (history.elbo, Panel("ELBO", partial(_draw_elbo, history))),
         (_positive(history.learning_rate), Panel("Learning rate", partial(_draw_rate, history))),
         (_positive(history.snr), Panel("Signal-to-noise ratio", partial(_draw_snr, history))),
-        (mean + std, Panel("Fitted marginals", partial(_draw_marginals, mean, std))),
     ]
-    return [panel for values, panel in panels if np.any(np.isfinite(values))]
+    shown = [panel for values, panel in course if np.any(np.isfinite(values))]
+    return [*shown, *(variable_panels(fit) if fit.has_variables else _marginal_panels(fit))]
 
 
 def _draw_elbo(history: History, axes: Axes) -> None:
@@ -58,7 +50,7 @@ def _draw_elbo(history: History, axes: Axes) -> None:
     low, high = low - margin, high + margin
     axes.set_ylim(low, high)
     if elbo[0] < low:
-        _add_note(axes, f"starts at {_number(elbo[0])}")
+        add_note(axes, f"starts at {_number(elbo[0])}")
     _finish_steps(history, axes)
 
 
@@ -77,7 +69,7 @@ def _draw_rate(history: History, axes: Axes) -> None:
     _set_log_scale(axes, np.nanmin(rate), np.nanmax(rate))
     if len(history.decays):
         plural = "s" * (len(history.decays) > 1)
-        _add_note(axes, f"dotted: {len(history.decays):,} decay{plural}", MARK)
+        add_note(axes, f"dotted: {len(history.decays):,} decay{plural}", MARK)
     _finish_steps(history, axes)
 
 
@@ -93,28 +85,27 @@ def _draw_snr(history: History, axes: Axes) -> None:
     at_decays = np.searchsorted(history.step, history.decays).clip(max=len(snr) - 1)
     axes.plot(history.decays, snr[at_decays], color=LINE, linestyle="none", marker="o", markersize=4)
     axes.axhline(1, color=MARK, linestyle="--", linewidth=1.2)
-    _add_note(axes, "dashed: signal = noise", MARK)
+    add_note(axes, "dashed: signal = noise", MARK)
     _set_log_scale(axes, min(1, np.nanmin(snr)), max(1, np.nanquantile(snr, 0.99)))
     _finish_steps(history, axes)
 
 
+def _marginal_panels(fit: Fit) -> list[Panel]:
+    """Of a model without variables of its own: all coordinates in one panel."""
+    mean, std = _marginals(fit)
+    is_known = np.any(np.isfinite(mean + std))
+    return [Panel("Fitted marginals", partial(_draw_marginals, mean, std))] if is_known else []
+
+
 def _draw_marginals(mean: Float[np.ndarray, " dim"], std: Float[np.ndarray, " dim"], axes: Axes) -> None:
-    coordinates = np.arange(len(mean))
-    note = "mean ± 2 sd"
-    if len(mean) > MAX_COORDINATES:
-        coordinates = np.linspace(0, len(mean) - 1, MAX_COORDINATES).round().astype(int)
-        note = f"{note}, {MAX_COORDINATES} of {len(mean):,}"
+    coordinates = evenly_spread(len(mean), MAX_COORDINATES)
+    few = f", {len(coordinates)} of {len(mean):,}" if len(coordinates) < len(mean) else ""
     shown = coordinates[np.isfinite(mean + std)[coordinates]]
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.vlines(shown, *(mean[shown] + [[-2], [2]] * std[shown]), color=LINE, alpha=0.55, linewidth=2)
     axes.plot(shown, mean[shown], color=INK, linestyle="none", marker="o", markersize=3.5)
-    margin = max(0.6, 0.02 * len(mean))
-    axes.set_xlim(-margin, len(mean) - 1 + margin)
-    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(_count))
-    axes.grid(visible=False, axis="x")
-    axes.set_xlabel("coordinate")
-    _add_note(axes, note)
+    count_axis(axes, len(mean), "coordinate")
+    add_note(axes, f"mean ± 2 sd{few}")
 
 
 def _finish_steps(history: History, axes: Axes) -> None:
@@ -126,7 +117,7 @@ def _finish_steps(history: History, axes: Axes) -> None:
     )
     axes.set_xlim(0, 1.02 * history.step[-1])
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(_count))
+    axes.xaxis.set_major_formatter(FuncFormatter(count))
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("step")
 
@@ -156,14 +147,6 @@ def _positive(values: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
 
 def _marker(values: Float[np.ndarray, " row"]) -> str | None:
     return "." if len(values) <= MAX_DOTTED else None
-
-
-def _add_note(axes: Axes, text: str, color: str = MUTED) -> None:
-    axes.set_title(text, loc="right", color=color, fontsize="medium")
-
-
-def _count(value: float, _: Any) -> str:
-    return f"{value:,.0f}"
 
 
 def _number(value: float) -> str:

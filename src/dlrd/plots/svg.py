@@ -1,5 +1,6 @@
 """The panels of a fit as SVG for a web page, whose colours they take."""
 
+import html
 import io
 import re
 from typing import NamedTuple
@@ -47,7 +48,9 @@ def _for_page(document: str, prefix: str, label: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     view_box = re.search(r'viewBox="[^"]*"', svg)
     assert view_box is not None
-    svg = re.sub(r"<svg[^>]*>", f'<svg {view_box[0]} role="img" aria-label="{label}">', svg, count=1)
+    svg = re.sub(
+        r"<svg[^>]*>", f'<svg {view_box[0]} role="img" aria-label="{html.escape(label)}">', svg, count=1
+    )
     svg = svg.replace("xlink:href", "href")
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
     svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{prefix}{found[1]}"' if found[1] in used else "", svg)

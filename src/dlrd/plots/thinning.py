@@ -25,6 +25,11 @@ def outline(values: Float[np.ndarray, " row"]) -> Int[np.ndarray, " kept"]:
     return np.asarray(sorted(kept), dtype=int)
 
 
+def evenly_spread(num: int, max_kept: int) -> Int[np.ndarray, " kept"]:
+    """The numbers below `num`, or so many of them, the first and the last among them."""
+    return np.linspace(0, num - 1, min(num, max_kept)).round().astype(int)
+
+
 def smoothed(
     values: Float[np.ndarray, " row"], breaks: Int[np.ndarray, " break"]
 ) -> Float[np.ndarray, " row"]:

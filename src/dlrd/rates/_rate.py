@@ -15,18 +15,6 @@ NO_PARAMS_MESSAGE = (
 )
 
 
-def check_between(name: str, value: ArrayLike, low: float, high: float) -> None:
-    """Raises unless low < value < high. Traced values pass: they have no value yet."""
-    if isinstance(value, Real) and not low < cast("float", value) < high:
-        bounds = f"above {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
-        raise ValueError(f"{name} must be {bounds}, got {value}")
-
-
-def check_not_negative(name: str, value: ArrayLike) -> None:
-    if isinstance(value, Real) and not 0 <= cast("float", value) < float("inf"):
-        raise ValueError(f"{name} must be at least 0, got {value}")
-
-
 def check_learning_rate(value: ArrayLike) -> None:
     if isinstance(value, Real) and not 0 < cast("float", value) < float("inf"):
         raise ValueError(f"learning_rate must be a positive number, got {value}; 1e-2 is a usual start")

@@ -8,16 +8,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from dlrd.checks import check_count
+from dlrd.checks import check_between, check_count
 from dlrd.rates import _batch_means as batch_means
-from dlrd.rates._rate import (
-    NO_PARAMS_MESSAGE,
-    apply_rate,
-    check_between,
-    check_learning_rate,
-    scalar,
-    transformation,
-)
+from dlrd.rates._rate import NO_PARAMS_MESSAGE, apply_rate, check_learning_rate, scalar, transformation
 
 MeasureFn = Callable[[optax.Params, optax.Updates, Float[Array, ""]], list[Float[Array, ""]]]
 TestFn = Callable[[batch_means.Samples, Int[Array, ""]], Bool[Array, ""]]

@@ -11,16 +11,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from dlrd import regression
-from dlrd.checks import check_count
-from dlrd.rates._rate import (
-    NO_PARAMS_MESSAGE,
-    apply_rate,
-    check_between,
-    check_learning_rate,
-    check_not_negative,
-    scalar,
-    transformation,
-)
+from dlrd.checks import check_between, check_count, check_not_negative
+from dlrd.rates._rate import NO_PARAMS_MESSAGE, apply_rate, check_learning_rate, scalar, transformation
 
 _BLOCK_SIZE = 2**13
 _MAX_FEW = 2**16

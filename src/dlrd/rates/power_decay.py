@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from dlrd.rates._rate import apply_rate, check_learning_rate, check_not_negative, scalar, transformation
+from dlrd.checks import check_not_negative
+from dlrd.rates._rate import apply_rate, check_learning_rate, scalar, transformation
 
 
 class PowerDecayState(NamedTuple):

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from dlrd.checks import check_count
+from dlrd.checks import check_between, check_count
 from dlrd.rates import _batch_means as batch_means
-from dlrd.rates._rate import check_between, inner
+from dlrd.rates._rate import inner
 from dlrd.rates._stationarity import Sampling, decay_when_stationary
 
 

@@ -6,14 +6,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from dlrd.checks import check_count
-from dlrd.rates._rate import (
-    apply_rate,
-    check_between,
-    check_learning_rate,
-    scalar,
-    transformation,
-)
+from dlrd.checks import check_between, check_count
+from dlrd.rates._rate import apply_rate, check_learning_rate, scalar, transformation
 
 
 class StepwiseDecayState(NamedTuple):

@@ -12,10 +12,12 @@ from dlrd import __version__
 from dlrd.fitting.result import Fit
 from dlrd.fitting.summary import QUANTILES, Summary
 from dlrd.fitting.verdict import Verdict
-from dlrd.plots import panel_images
+from dlrd.plots import first_of, panel_images
 
 MAX_OPEN_ROWS = 12
-"""A longer table is folded up at first."""
+"""A longer table scrolls by itself."""
+MAX_VARIABLES = 12
+"""Named among the facts."""
 MAX_DECAYS = 12
 """Decays listed with their steps."""
 
@@ -46,11 +48,13 @@ def fit_page(fit: Fit) -> str:
     )
     facts = "\n".join(
         f"<div><dt>{_escaped(name)}</dt><dd>{_escaped(value)}</dd></div>"
-        for name, value in _facts(fit, len(summary.names)).items()
+        for name, value in _facts(fit, summary).items()
     )
     panels = "\n".join(
         f"<figure><figcaption>{_escaped(image.title)}</figcaption>\n{image.svg}</figure>" for image in images
     )
+    first = first_of(fit)
+    note = f'<p class="note">{first} All are in the table.</p>\n' if first else ""
     versions = f"dlrd {__version__}, jax {jax.__version__}, optax {optax.__version__}"
     now = datetime.datetime.now().astimezone().strftime("%Y-%m-%d, %H:%M %Z")
     return f"""<!doctype html>
@@ -76,7 +80,7 @@ def fit_page(fit: Fit) -> str:
 <div class="panels">
 {panels}
 </div>
-<h2>Fitted distribution</h2>
+{note}<h2>Fitted {"variables" if fit.has_variables else "distribution"}</h2>
 {_table(summary)}
 </main>
 <footer>Made with {_escaped(versions)} on {now}.</footer>
@@ -85,7 +89,9 @@ def fit_page(fit: Fit) -> str:
 """
 
 
-def _facts(fit: Fit, dim: int) -> dict[str, str]:
+def _facts(fit: Fit, summary: Summary) -> dict[str, str]:
+    shapes = [f"{name} {_shape(shape)}".rstrip() for name, shape in summary.shapes.items()]
+    others = f" and {len(shapes) - MAX_VARIABLES:,} more" if len(shapes) > MAX_VARIABLES else ""
     decays = fit.history.decays
     steps = ", ".join(f"{step:,}" for step in decays[:MAX_DECAYS])
     more = f" and {len(decays) - MAX_DECAYS:,} more" if len(decays) > MAX_DECAYS else ""
@@ -93,7 +99,8 @@ def _facts(fit: Fit, dim: int) -> dict[str, str]:
         "ELBO": _elbo(fit),
         **_verdict_facts(fit.verdict),
         "Family": type(fit.family).__name__,
-        "Dimension": f"{dim:,}",
+        "Dimension": f"{len(fit.names):,}",
+        **({"Variables": ", ".join(shapes[:MAX_VARIABLES]) + others} if fit.has_variables else {}),
         "Steps": f"{fit.num_steps:,}",
         "Draws a step": f"{fit.num_draws:,}",
         "Time": f"{fit.seconds:.1f} s" if fit.seconds < 120 else f"{fit.seconds / 60:.1f} min",
@@ -101,6 +108,10 @@ def _facts(fit: Fit, dim: int) -> dict[str, str]:
         if len(decays)
         else "none",
     }
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"({' × '.join(map(str, shape))})" if shape else ""
 
 
 def _verdict_facts(verdict: Verdict | None) -> dict[str, str]:
@@ -147,10 +158,8 @@ def _table(summary: Summary) -> str:
         for name, row in zip(summary.names, numbers, strict=True)
     )
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>"
-    table = f'<div class="scrolled">{table}</div>'
-    if len(summary.names) <= MAX_OPEN_ROWS:
-        return table
-    return f"<details>\n<summary>All {len(summary.names):,} coordinates</summary>\n{table}\n</details>"
+    kind = "scrolled" if len(summary.names) <= MAX_OPEN_ROWS else "scrolled long"
+    return f'<div class="{kind}" tabindex="0" role="region" aria-label="Summary">{table}</div>'
 
 
 def _signed(text: str) -> str:

@@ -107,7 +107,7 @@ def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float)
             tail_shape_error=shape_error,
             is_certain=outcome is Outcome.CERTIFIED,
             gradients=state.gradients,
-            warnings=warnings(state, family, seen, outcome, shape, model.names, task.tolerance),
+            warnings=warnings(state, family, seen, outcome, shape, model, task.tolerance),
             **numbers,
         ),
     )

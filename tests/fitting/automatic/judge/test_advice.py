@@ -1,6 +1,6 @@
 """What a user is told about a fit: each warning where it is due, and none where it is not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.step import State
 
 FAMILY = dlrd.MeanFieldNormal([0.0, 1.0], np.log([1.0, 2.0]))
-NAMES = ("slope", "offset")
+MODEL = dlrd.models.function(lambda z: -0.5 * (z @ z), 2, names=("slope", "offset"))
 GOOD_TAIL, HEAVY_TAIL = 0.5, 0.9
 TOLERANCE = 0.01
 
@@ -49,8 +49,9 @@ def told(
     certificate: Certificate | None = None,
     outcome: Outcome = Outcome.CERTIFIED,
     tail_shape: float = GOOD_TAIL,
+    model: dlrd.models.Model = MODEL,
 ) -> list[str]:
-    return warnings(state, family, certificate, outcome, tail_shape, NAMES, TOLERANCE)
+    return warnings(state, family, certificate, outcome, tail_shape, model, TOLERANCE)
 
 
 def test_nothing_to_say_of_a_good_fit(certificate: Callable[..., Certificate]) -> None:
@@ -82,6 +83,25 @@ def test_a_funnel_is_named_by_its_coordinates(others: tuple[int, ...], along: st
     assert along in warning
     assert "depends on slope, as in a funnel" in warning
     assert "non-centred" in warning
+
+
+class Hierarchy(dlrd.models.FunctionModel):
+    """A model that can be parameterised otherwise, along its second coordinate."""
+
+    def __init__(self) -> None:
+        super().__init__(MODEL.log_density, MODEL.shape, MODEL.names)
+
+    def reparameterization(self, coordinates: Sequence[int]) -> str | None:
+        return 'reparam("offset")' if 1 in coordinates else None
+
+
+def test_a_model_that_knows_another_parameterisation_says_how() -> None:
+    (warning,) = told(state(search=Search(funnel=Funnel(0, (1,)))), model=Hierarchy())
+    assert warning.endswith('would help, as reparam("offset").')
+    (warning,) = told(state(search=Search(funnel=Funnel(1, (0,)))), model=Hierarchy())
+    assert warning.endswith("would help.")
+    (warning,) = told(state(), tail_shape=HEAVY_TAIL, model=Hierarchy())
+    assert warning.endswith('; a centred hierarchy may gain from reparam("offset").')
 
 
 def test_a_budget_that_was_too_small_says_what_it_would_take(certificate: Callable[..., Certificate]) -> None:

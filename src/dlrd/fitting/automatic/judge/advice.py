@@ -12,6 +12,7 @@ from dlrd.fitting.automatic.judge.stopping import CERTAIN
 from dlrd.fitting.automatic.state import AutomaticState, Search
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.verdict import FAIR_TAIL
+from dlrd.models import Model, Reparameterizable
 
 MAX_NAMES = 3
 """Of coordinates that a sentence lists."""
@@ -25,21 +26,23 @@ def warnings(
     certificate: Certificate | None,
     outcome: Outcome,
     tail_shape: float,
-    names: Sequence[str],
+    model: Model,
     tolerance: float,
 ) -> list[str]:
     """Sentences about what a user should know of the family that is returned."""
     found = [] if certificate is None else _of_draws(certificate)
-    found += _of_search(state.search, names)
+    found += _of_search(state.search, model)
     if tail_shape > FAIR_TAIL:
         way_out = getattr(family, "richer", "a richer family, or another parameterisation")
+        if state.search.funnel is None:  # or else it has been said
+            way_out += _in_code("; a centred hierarchy may gain from", model, range(model.dim))
         found.append(
             f"the posterior has heavier tails or another shape than the family (k̂ > {FAIR_TAIL}): "
             f"try {way_out}."
         )
     if outcome is Outcome.BUDGET:
         found += _of_budget(state, certificate, tolerance)
-        drift = _drift(state, names)
+        drift = _drift(state, model.names)
         if drift is not None:
             found.append(f"{drift} until the end.")
     if state.num_rollbacks:
@@ -77,8 +80,8 @@ def _of_budget(state: AutomaticState, certificate: Certificate | None, tolerance
     ]
 
 
-def _of_search(search: Search, names: Sequence[str]) -> list[str]:
-    found = []
+def _of_search(search: Search, model: Model) -> list[str]:
+    found, names = [], model.names
     if search.other_modes:
         lower = ", ".join(f"{each:.2g}" for each in search.other_modes)
         found.append(
@@ -93,9 +96,15 @@ def _of_search(search: Search, names: Sequence[str]) -> list[str]:
         found.append(
             f"how narrow the posterior is along {shown}{more} depends on {names[neck]}, as in a funnel, "
             "which no normal can follow: another parameterisation (non-centred in place of centred, or the "
-            "other way round) would help."
+            f"other way round) would help{_in_code(', as', model, others)}."
         )
     return found
+
+
+def _in_code(word: str, model: Model, coordinates: Sequence[int]) -> str:
+    """How the model's own library parameterises otherwise, if it is known."""
+    code = model.reparameterization(coordinates) if isinstance(model, Reparameterizable) else None
+    return "" if code is None else f"{word} {code}"
 
 
 def _drift(state: AutomaticState, names: Sequence[str]) -> str | None:

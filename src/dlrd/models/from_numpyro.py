@@ -1,0 +1,262 @@
+"""A model from a NumPyro model."""
+
+import functools
+import hashlib
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+from numpyro import handlers
+from numpyro.infer import Predictive, initialize_model, log_likelihood
+from numpyro.infer.util import constrain_fn, unconstrain_fn
+from numpyro.primitives import Messenger
+
+from dlrd.checks import shown
+from dlrd.models.functions import FunctionModel
+from dlrd.models.names import free_names
+from dlrd.models.numpyro_sites import find_sites, in_a_sentence
+
+BATCH_SIZE = 100
+"""Draws that are taken through the model at a time."""
+
+
+class NumPyroModel:
+    """A NumPyro model with its data; equal to others of the same function and the same data.
+
+    A draw holds the unconstrained values of the latent sites, in the order of their names, as NumPyro's own
+    samplers have them. The log density is NumPyro's, with the Jacobians of the supports.
+
+    Args:
+        model: a function with NumPyro's primitives.
+        args: its arguments, of which arrays are copied.
+        kwargs: likewise.
+    """
+
+    has_gradient = True
+    is_exact = True
+    can_fail = False
+
+    def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
+        leaves, form = jax.tree.flatten((args, kwargs))
+        self._identity = model, form, tuple(map(_fingerprint, leaves))
+        # Users may go on with their arrays.
+        leaves = [each.copy() if isinstance(each, np.ndarray) else each for each in leaves]
+        self.args, self.kwargs = form.unflatten(leaves)
+        self.model = model
+        bound = functools.partial(model, *self.args, **self.kwargs)
+        self.sites, values = find_sites(bound)
+        if values.params:
+            warnings.warn(
+                f"param sites are not fitted, and {', '.join(values.params)} will stay as at the start, "
+                "as in NumPyro's samplers.",
+                stacklevel=3,
+            )
+        self._bound = handlers.substitute(bound, data=values.params)
+        self._shapes, potential_fn = _potential(self._bound)
+        self._starts = dict(zip(self._shapes, np.cumsum([0, *self._sizes]).tolist(), strict=False))
+        self._flat = FunctionModel(lambda draw: -potential_fn(self.unraveled(draw)), (self.dim,))
+        self.names = tuple(
+            each
+            for name, shape in self._shapes.items()
+            for each in free_names(shape, name, self.sites.latent[name])
+        )
+        self.dims, self.coords = self.sites.dims, self.sites.coords
+        self.observed_data = {name: np.asarray(value) for name, value in values.observed.items()}
+        self.constant_data = _constants(model, self.args, self.kwargs, self.observed_data)
+
+    @property
+    def dim(self) -> int:
+        return sum(self._sizes)
+
+    def values(self, draws: Float[Array, "draw dim"], key: Key[Array, ""] | None) -> Float[Array, " draw"]:
+        return self._flat.values(draws, key)
+
+    def values_and_gradients(
+        self, draws: Float[Array, "draw dim"], key: Key[Array, ""] | None
+    ) -> tuple[Float[Array, " draw"], Float[Array, "draw dim"]]:
+        return self._flat.values_and_gradients(draws, key)
+
+    def constrained(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
+        """The latent and the deterministic sites."""
+        found = self._each("_variables", draws)
+        return {name: found[name] for name in self.sites.variables}
+
+    def unconstrained(self, variables: dict[str, Any]) -> Float[Array, "draw dim"]:
+        """The draws that give these latent sites; others that are given do not count."""
+        return self._each("_coordinates", {name: jnp.asarray(variables[name]) for name in self._shapes})
+
+    def predictions(self, draws: Float[Array, "draw dim"], key: Key[Array, ""]) -> dict[str, Array]:
+        """Data by NumPyro's `Predictive`; those that are given are not looked at."""
+        found = self._each("_predicted", (draws, jax.random.split(key, len(draws))))
+        return {name: found[name] for name in self.sites.observed}
+
+    def log_likelihood(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
+        """By NumPyro's `log_likelihood`; none where discrete sites are summed over."""
+        if self.sites.discrete:
+            return {}
+        found = self._each("_log_likelihood", draws)
+        return {name: found[name] for name in self.sites.observed}
+
+    def chain_starts(self, draws: Float[Array, "chain dim"]) -> dict[str, Array]:
+        """As `MCMC.run` takes them for `init_params`: for a single chain without the axis of chains."""
+        return self.unraveled(draws[0]) if len(draws) == 1 else jax.vmap(self.unraveled)(draws)
+
+    def reparameterization(self, coordinates: Sequence[int]) -> str | None:
+        """The call of `handlers.reparam` that decentres the sites of these coordinates, where one does."""
+        ends = {name: start + math.prod(self._shapes[name]) for name, start in self._starts.items()}
+        config = ", ".join(
+            f'"{name}": {code}'
+            for name, code in self.sites.decentrings.items()
+            if any(self._starts[name] <= each < ends[name] for each in coordinates)
+        )
+        return f"numpyro.handlers.reparam(model, config={{{config}}})" if config else None
+
+    def unraveled(self, draw: Float[Array, " dim"]) -> dict[str, Array]:
+        """The unconstrained values of the latent sites in one draw."""
+        return {
+            name: draw[start : start + math.prod(self._shapes[name])].reshape(self._shapes[name])
+            for name, start in self._starts.items()
+        }
+
+    def trace(self, draw: Float[Array, " dim"]) -> dict[str, Any]:
+        """NumPyro's record of the model where the latent sites are those of one draw."""
+        at_draw = handlers.substitute(self._seeded, data=self._latent(draw))
+        return dict(handlers.trace(at_draw).get_trace())
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self._shapes.values()]
+
+    def _each(self, method: str, rows: Any) -> Any:
+        """A method of one draw for all, a batch at a time."""
+        return _mapped(self, method, rows)
+
+    def _variables(self, draw: Float[Array, " dim"]) -> dict[str, Array]:
+        return constrain_fn(self._seeded, (), {}, self.unraveled(draw), return_deterministic=True)
+
+    def _coordinates(self, variables: dict[str, Array]) -> Float[Array, " dim"]:
+        with warnings.catch_warnings():  # said before, when the model was made
+            warnings.simplefilter("ignore")
+            found = unconstrain_fn(self._seeded, (), {}, variables)
+        return jnp.concatenate([found[name].reshape(-1) for name in self._shapes])
+
+    def _predicted(self, row: tuple[Float[Array, " dim"], Key[Array, ""]]) -> dict[str, Array]:
+        draw, key = row
+        wanted = list(self.sites.observed)
+        return Predictive(Unobserved(self._bound), self._latent(draw), batch_ndims=0, return_sites=wanted)(
+            key
+        )
+
+    def _log_likelihood(self, draw: Float[Array, " dim"]) -> dict[str, Array]:
+        return log_likelihood(self._seeded, self._latent(draw), batch_ndims=0)
+
+    def _latent(self, draw: Float[Array, " dim"]) -> dict[str, Array]:
+        found = self._variables(draw)
+        return {name: found[name] for name in self._shapes}
+
+    @property
+    def _seeded(self) -> Callable[[], Any]:
+        """For what is random beside the latent sites; a seed counts its calls, so that each is a new one."""
+        return handlers.seed(self._bound, jax.random.key(0))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NumPyroModel) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+
+class Unobserved(Messenger):
+    """A model whose data are drawn, whatever it was given; in `scan`, too."""
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "control_flow":
+            msg["args"] = tuple(Unobserved(each) if callable(each) else each for each in msg["args"])
+        elif msg["type"] == "sample" and msg["is_observed"]:
+            msg["is_observed"], msg["value"] = False, None
+
+
+def numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> NumPyroModel:
+    """A model from a NumPyro model, with the arguments that it is called with.
+
+    Draws, summaries, plots and reports then carry the names, shapes and plates of its sites, on their own
+    scale, deterministic sites included. Supports are those that NumPyro can transform. Discrete latent sites
+    are summed over, where NumPyro can do that.
+
+    Args:
+        model: a function with NumPyro's primitives.
+        *args: its arguments.
+        **kwargs: its arguments by name.
+
+    Example:
+        >>> import dlrd, jax.numpy as jnp, numpyro, numpyro.distributions as dist
+        >>> def weights(y):
+        ...     mean = numpyro.sample("mean", dist.Normal(0.0, 10.0))
+        ...     sigma = numpyro.sample("sigma", dist.HalfNormal(5.0))
+        ...     numpyro.sample("y", dist.Normal(mean, sigma), obs=y)
+        >>> fit = dlrd.fit(dlrd.models.numpyro(weights, jnp.array([2.1, 3.4, 2.9, 3.0])), progress=False)
+        >>> fit.outcome.name, fit.names, sorted(fit.sample(0, 1000))
+        ('CERTIFIED', ('mean', 'log sigma'), ['mean', 'sigma'])
+    """
+    if not callable(model):
+        raise TypeError(f"model must be a function with NumPyro's primitives, got {shown(model)}")
+    return NumPyroModel(model, args, kwargs)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _mapped(model: NumPyroModel, method: str, rows: Any) -> Any:
+    return jax.lax.map(getattr(model, method), rows, batch_size=BATCH_SIZE)
+
+
+def _potential(
+    bound: Callable[[], Any],
+) -> tuple[dict[str, tuple[int, ...]], Callable[[dict[str, Array]], Array]]:
+    """The shapes of the unconstrained latent sites, by name, and their negative log density."""
+    found: list[Any] = []
+
+    def initialized() -> dict[str, Array]:
+        found.append(initialize_model(jax.random.key(0), bound, validate_grad=False))
+        return found[-1].param_info.z
+
+    try:
+        start = jax.eval_shape(initialized)  # computes nothing
+    except Exception as error:  # of any kind: it is still the user's model
+        raise ValueError(
+            f"NumPyro must be able to run the model, and says: {in_a_sentence(error)}"
+        ) from error
+    return {name: start[name].shape for name in sorted(start)}, found[-1].potential_fn
+
+
+def _fingerprint(leaf: Any) -> Any:
+    """What makes arguments the same: contents of arrays, values of other things, or else what they are."""
+    if isinstance(leaf, (np.ndarray, jax.Array)):
+        array = np.asarray(leaf)
+        return array.shape, str(array.dtype), hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+    try:
+        hash(leaf)
+    except TypeError:
+        return id(leaf)
+    return type(leaf), leaf
+
+
+def _constants(
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], observed: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The arrays among the arguments that are not what the likelihood is of, under the names of these."""
+    try:
+        arguments = inspect.signature(model).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        arguments = {"args": args, **kwargs}
+    leaves = jax.tree_util.tree_flatten_with_path(dict(arguments))[0]
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf)
+        for path, leaf in leaves
+        if isinstance(leaf, (np.ndarray, jax.Array))
+        and not any(np.array_equal(leaf, data) for data in observed.values())
+    }
