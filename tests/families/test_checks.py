@@ -22,7 +22,7 @@ def test_all_else_gets_the_default_type(value: list[int], precision: jnp.dtype):
 
 
 def test_complex_numbers_are_refused():
-    with pytest.raises(TypeError, match=r"^loc must be real, got an array of type complex64$"):
+    with pytest.raises(TypeError, match=r"^loc must be real, got an array of type complex128$"):
         float_array("loc", [1j])
 
 

@@ -144,11 +144,15 @@ def test_strided() -> None:
     assert 0 <= BEST - elbo(found.family) < 0.01
 
 
-def test_checkpointed_and_resumed(tmp_path: pathlib.Path, assert_same_fit: AssertSame) -> None:
+def test_checkpointed_and_resumed(tmp_path: pathlib.Path) -> None:
+    """Certificates depend on the tolerance, and steps on neither."""
     whole = fit(tolerance=1e-4)
     first = fit(tmp_path, tolerance=1e-1)
     assert first.num_steps < whole.num_steps
-    assert_same_fit(fit(tmp_path, tolerance=1e-4), whole)
+    second = fit(tmp_path, tolerance=1e-4)
+    assert second.num_steps == whole.num_steps
+    for left, right in zip(jax.tree.leaves(second.family), jax.tree.leaves(whole.family), strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 def test_saved_and_loaded(tmp_path: pathlib.Path, assert_same_fit: AssertSame) -> None:

@@ -1,15 +1,20 @@
 """Checks of the arrays that a normal family is made of."""
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike
 
 
 def float_array(name: str, value: ArrayLike) -> Array:
-    array = jnp.asarray(value)
+    """The value as an array of jax. What is on the host gets there without a program to be compiled."""
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise TypeError(f"{name} must be real, got an array of type {array.dtype}")
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(float)
+    return array if isinstance(array, jax.Array) else jax.device_put(array)
 
 
 def check_vector(name: str, array: Array) -> None:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.families._limits import limited, limited_stretch
 from dlrd.families.couplings import Couplings
@@ -94,12 +94,11 @@ class Curved(eqx.Module):
 
     def extrapolated(self, before: "Curved", length: float) -> "Curved":
         """Scales change by factors. In units of the scales the curvature stays as it is."""
-        stretch = limited_stretch(length * self._change(before)[1])
+        shift, stretch = self._change(before)
+        stretch = limited_stretch(length * stretch)
         here = self.member
-        further = self._with(
-            here.loc + length * (here.loc - before.member.loc),
-            here.log_scale + jnp.asarray(stretch, here.log_scale.dtype),
-        )
+        arrays = np.asarray(here.loc, float) + length * shift, np.asarray(here.log_scale, float) + stretch
+        further = self._with(*(np.asarray(array, here.loc.dtype) for array in arrays))
         return further.with_curvature(self.curvature.rescaled(np.exp(stretch)))
 
     def with_curvature(self, curvature: Curvature) -> "Curved":
@@ -115,8 +114,11 @@ class Curved(eqx.Module):
 
     def _change(self, before: "Curved") -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
         """Of the means and the logarithms of the scales."""
-        shift = np.asarray(self.member.loc - before.member.loc, float)
-        return shift, np.asarray(self.member.log_scale - before.member.log_scale, float)
+        here, there = (
+            [np.asarray(array, float) for array in (each.member.loc, each.member.log_scale)]
+            for each in (self, before)
+        )
+        return here[0] - there[0], here[1] - there[1]
 
-    def _with(self, loc: Array, log_scale: Array) -> "Curved":
+    def _with(self, loc: ArrayLike, log_scale: ArrayLike) -> "Curved":
         return Curved(type(self.member)(loc, log_scale), self.curvature)

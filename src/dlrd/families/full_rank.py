@@ -49,7 +49,7 @@ class FullRankNormal(eqx.Module):
         self.cholesky = float_array("cholesky", cholesky)
         check_vector("loc", self.loc)
         check_shape("cholesky", self.cholesky, 2 * self.loc.shape)
-        if is_concrete(self.cholesky) and jnp.any(jnp.triu(self.cholesky, 1) != 0):
+        if is_concrete(self.cholesky) and np.any(np.triu(self.cholesky, 1)):
             raise ValueError(
                 "cholesky must be zero above its diagonal, got other entries there; "
                 "take jnp.linalg.cholesky of the covariance"
@@ -59,7 +59,7 @@ class FullRankNormal(eqx.Module):
     def standard(cls, dim: int) -> "FullRankNormal":
         """N(0, I) in `dim` dimensions, in the default float type."""
         check_count("dim", dim)
-        return cls(jnp.zeros(dim, dtype=float), jnp.eye(dim, dtype=float))
+        return cls(np.zeros(dim), np.eye(dim))
 
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
@@ -116,7 +116,7 @@ class FullRankNormal(eqx.Module):
             return Coupled(SparseNormal.at(point, curvature, dtype), curvature.couplings, FullRankNormal)
         is_whole = isinstance(curvature, DenseCurvature)
         root = curvature.root if is_whole else np.diag(np.asarray(curvature.diagonal) ** -0.5)
-        return FullRankNormal(jnp.asarray(point, dtype), jnp.asarray(root, dtype))
+        return FullRankNormal(np.asarray(point, dtype), np.asarray(root, dtype))
 
     def as_start(self) -> "FullRankNormal":
         return self
@@ -132,13 +132,13 @@ class FullRankNormal(eqx.Module):
 
     def displacement(self, before: "FullRankNormal") -> Float[np.ndarray, " coordinate"]:
         root = np.asarray(self.cholesky, float)
-        shift = _solved(root, np.asarray(self.loc - before.loc, float))
+        shift = _solved(root, np.asarray(self.loc, float) - np.asarray(before.loc, float))
         factor = _solved(root, root - np.asarray(before.cholesky, float))
         return np.concatenate([shift, 2**0.5 * np.diagonal(factor), np.tril(factor, -1).ravel()])
 
     def extrapolated(self, before: "FullRankNormal", length: float) -> "FullRankNormal":
         """With L = L′ C from the earlier L′: the diagonal of C changes by factors, the rest linearly."""
-        old, new = (np.asarray(each.scale_tril, float) for each in (before, self))
+        old, new = (np.tril(np.asarray(each.cholesky, float)) for each in (before, self))
         change = _solved(old, new)
         if not np.isfinite(change).all():
             return self
@@ -146,9 +146,9 @@ class FullRankNormal(eqx.Module):
         shear = np.tril(change / diagonal, -1)
         stretch = limited_stretch(length * np.log(np.abs(diagonal)))
         further = (np.eye(len(new)) + length * shear) * np.exp(stretch)
-        return FullRankNormal(
-            self.loc + length * (self.loc - before.loc), jnp.asarray(new @ further, self.cholesky.dtype)
-        )
+        here, there = (np.asarray(each.loc, float) for each in (self, before))
+        arrays = here + length * (here - there), new @ further
+        return FullRankNormal(*(np.asarray(array, self.loc.dtype) for array in arrays))
 
     def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
         """Of each coordinate, on the host."""

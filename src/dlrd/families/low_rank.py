@@ -62,7 +62,7 @@ class LowRankNormal(eqx.Module):
         check_count("rank", rank)
         typed = jax.random.key(key) if isinstance(key, int) else key
         factor = 0.01 * jax.random.normal(typed, (dim, min(rank, dim)), dtype=float)
-        return cls(jnp.zeros(dim, dtype=float), jnp.zeros(dim, dtype=float), factor)
+        return cls(np.zeros(dim), np.zeros(dim), factor)
 
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
@@ -168,8 +168,7 @@ class LowRankNormal(eqx.Module):
         widest = [i for i in np.argsort(-variances)[:rank] if variances[i] > 1]
         factor = np.array(self.factor) * scale[:, None]
         factor[:, : len(widest)] = scale[:, None] * directions[:, widest] * np.sqrt(variances[widest] - 1)
-        log_scale = jnp.asarray(np.log(scale), dtype)
-        return LowRankNormal(jnp.asarray(point, dtype), log_scale, jnp.asarray(factor, dtype))
+        return LowRankNormal(*(np.asarray(array, dtype) for array in (point, np.log(scale), factor)))
 
     def as_start(self) -> "LowRankNormal":
         return self
@@ -205,7 +204,7 @@ class LowRankNormal(eqx.Module):
         std = here.std * np.exp(limited_stretch(length * np.log(here.std / there.std)))
         log_scale = here.log_scale + limited_stretch(length * (here.log_scale - there.log_scale))
         arrays = here.loc + length * (here.loc - there.loc), log_scale, std * share
-        return LowRankNormal(*(jnp.asarray(array, self.loc.dtype) for array in arrays))
+        return LowRankNormal(*(np.asarray(array, self.loc.dtype) for array in arrays))
 
     def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
         """Of each coordinate, on the host."""

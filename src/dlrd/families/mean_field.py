@@ -49,7 +49,7 @@ class MeanFieldNormal(eqx.Module):
     def standard(cls, dim: int) -> "MeanFieldNormal":
         """N(0, I) in `dim` dimensions, in the default float type."""
         check_count("dim", dim)
-        return cls(jnp.zeros(dim, dtype=float), jnp.zeros(dim, dtype=float))
+        return cls(np.zeros(dim), np.zeros(dim))
 
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
@@ -98,12 +98,12 @@ class MeanFieldNormal(eqx.Module):
     def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> Curved:
         """Scales from the diagonal of the curvature, which goes along."""
         log_scale = -0.5 * np.log(np.asarray(curvature.diagonal))
-        there = MeanFieldNormal(jnp.asarray(point, self.loc.dtype), jnp.asarray(log_scale, self.loc.dtype))
+        there = MeanFieldNormal(np.asarray(point, self.loc.dtype), np.asarray(log_scale, self.loc.dtype))
         return Curved(there, curvature).with_curvature(curvature)
 
     def as_start(self) -> Curved:
         """With its own precision for a curvature."""
-        curvature = diagonal_curvature(np.asarray(self.std, float))
+        curvature = diagonal_curvature(np.exp(np.asarray(self.log_scale, float)))
         return Curved(self, curvature).with_curvature(curvature)
 
     def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:

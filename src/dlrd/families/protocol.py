@@ -3,10 +3,14 @@
 Fits ask for capabilities, never for a class: a family from anywhere that has one gets what follows from it.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, Key
+from typing_extensions import (
+    Protocol,
+    runtime_checkable,
+)  # unlike Python 3.11's, computes no property to check
 
 
 @runtime_checkable

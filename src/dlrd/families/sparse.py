@@ -82,8 +82,7 @@ class SparseNormal(eqx.Module):
         none = np.zeros(0, int)
         elimination = eliminate(Pattern(dim, none, none))
         assert elimination is not None  # without entries it costs nothing
-        loc, diagonal, lower = (jnp.full(size, value) for size, value in ((dim, 0.0), (dim, 1.0), (0, 0.0)))
-        return cls(loc, diagonal, lower, elimination)
+        return cls(np.zeros(dim), np.ones(dim), np.zeros(0), elimination)
 
     @classmethod
     def from_precision(cls, loc: ArrayLike, precision: Any) -> "SparseNormal":
@@ -123,8 +122,8 @@ class SparseNormal(eqx.Module):
     @classmethod
     def at(cls, loc: ArrayLike, curvature: SparseCurvature, dtype: DTypeLike) -> "SparseNormal":
         """The normal with this mean and this precision."""
-        diagonal, lower = (jnp.asarray(each, dtype) for each in curvature.factor)
-        return cls(jnp.asarray(loc, dtype), diagonal, lower, curvature.couplings.elimination)
+        mean, diagonal, lower = (np.asarray(each, dtype) for each in (loc, *curvature.factor))
+        return cls(mean, diagonal, lower, curvature.couplings.elimination)
 
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
@@ -178,11 +177,9 @@ class SparseNormal(eqx.Module):
         dtype = self.loc.dtype
         if isinstance(curvature, SparseCurvature):
             return Coupled(SparseNormal.at(point, curvature, dtype), curvature.couplings, SparseNormal)
-        diagonal = jnp.asarray(np.sqrt(np.asarray(curvature.diagonal)), dtype)
         apart = SparseNormal.standard(len(point)).elimination
-        return SparseNormal(
-            jnp.asarray(point, dtype), apart.permuted(diagonal), jnp.zeros(apart.num_entries, dtype), apart
-        )
+        diagonal = np.sqrt(np.asarray(curvature.diagonal, dtype))[np.asarray(apart.order)]
+        return SparseNormal(np.asarray(point, dtype), diagonal, np.zeros(apart.num_entries, dtype), apart)
 
     def as_start(self) -> "SparseNormal":
         return self
@@ -203,9 +200,10 @@ class SparseNormal(eqx.Module):
     def extrapolated(self, before: "SparseNormal", length: float) -> "SparseNormal":
         """Conditional precisions change by factors, what coordinates depend on linearly."""
         factor = further_factor(self.elimination, before.factor, self.factor, length)
-        return self.replaced(self.loc + length * (self.loc - before.loc), factor)
+        here, there = (np.asarray(each.loc, float) for each in (self, before))
+        return self.replaced(np.asarray(here + length * (here - there), self.loc.dtype), factor)
 
-    def replaced(self, loc: Array, factor: Values) -> "SparseNormal":
+    def replaced(self, loc: ArrayLike, factor: Values) -> "SparseNormal":
         """The normal of the same pattern with this mean and this T."""
         return SparseNormal(loc, *factor, self.elimination)
 
@@ -220,7 +218,7 @@ class SparseNormal(eqx.Module):
         """N(0, I) with this elimination."""
         elimination = Elimination(**structure)
         dim, num_entries = elimination.dim, elimination.num_entries
-        return cls(jnp.zeros(dim), jnp.ones(dim), jnp.zeros(num_entries), elimination)
+        return cls(np.zeros(dim), np.ones(dim), np.zeros(num_entries), elimination)
 
     @property
     def has_pattern(self) -> bool:

@@ -73,4 +73,5 @@ def further_factor(elimination: Elimination, before: Values, now: Values, length
     further = slopes + length * (slopes - old_lower / old[columns])
     diagonal = new * np.exp(limited_stretch(length * np.log(np.abs(new / old))))
     dtype = now[0].dtype
-    return jnp.asarray(diagonal, dtype), jnp.asarray(further * diagonal[columns], dtype)
+    arrays = np.asarray(diagonal, dtype), np.asarray(further * diagonal[columns], dtype)
+    return jax.device_put(arrays)

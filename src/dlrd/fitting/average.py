@@ -43,11 +43,15 @@ def extended(average: TailAverage, trainable: PyTree, is_counted: Bool[Array, ""
 
 
 def value(average: TailAverage, latest: PyTree) -> Any:
-    """The mean over both stretches; `latest` where there is nothing to average."""
-    total = average.num_closed + average.num_open
+    """The mean over both stretches; `latest` where there is nothing to average.
 
-    def mean(closed: Array, opened: Array, last: Array) -> Array:
-        share = average.num_open.astype(closed.dtype) / jnp.maximum(total, 1)
-        return jnp.where(total > 0, closed + share * (opened - closed), last)
+    Operators alone: it serves NumPy's arrays on the host and those of jax.
+    """
+    total = average.num_closed + average.num_open
+    is_empty = total == 0  # then both means are zero
+
+    def mean(closed: Any, opened: Any, last: Any) -> Any:
+        share = average.num_open.astype(closed.dtype) / (total + is_empty).astype(closed.dtype)
+        return closed + share * (opened - closed) + is_empty * last
 
     return jax.tree.map(mean, average.closed, average.open, latest)

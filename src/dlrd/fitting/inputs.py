@@ -19,14 +19,21 @@ from dlrd.models import Model
 def as_key(key: Any) -> Key[Array, ""]:
     """A typed key from a seed, a typed key, or a key in jax's older form."""
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-        return jax.random.key(int(key))
+        return _key_of_seed(int(key))
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         if key.shape == ():
             return key
         raise ValueError(f"key must be a single key, got {key.shape}; fit_many takes several")
     if isinstance(key, (jax.Array, np.ndarray)) and key.dtype == np.uint32 and key.shape == (2,):
-        return jax.random.wrap_key_data(jnp.asarray(key))
+        return jax.random.wrap_key_data(jax.device_put(key))
     raise TypeError(f"key must be a whole number or jax.random.key(0), got {shown(key)}")
+
+
+def _key_of_seed(seed: int) -> Key[Array, ""]:
+    """`jax.random.key`, for usual seeds and jax's usual generator without a program to be compiled."""
+    if jax.config.values["jax_default_prng_impl"] == "threefry2x32" and 0 <= seed < 2**31:
+        return jax.random.wrap_key_data(jax.device_put(np.array([0, seed], np.uint32)))
+    return jax.random.key(seed)
 
 
 def as_keys(keys: Any) -> Key[Array, " run"]:
@@ -81,7 +88,7 @@ def check_family(family: Any) -> None:
     leaves = jax.tree.leaves(split(family)[0])
     if not leaves:
         raise ValueError(f"family must have arrays of floats to train, got none in {shown(family)}")
-    if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in leaves):
+    if not all(np.isfinite(leaf).all() for leaf in map(np.asarray, leaves)):
         raise ValueError("family must start from finite parameters, got infinite or nan ones")
 
 
@@ -104,12 +111,16 @@ def check_draws(draws: Any, family: Family, num_draws: int, is_reparameterized: 
 
 def shape_of_draws(family: Family) -> tuple[int, ...]:
     """Of one draw."""
-    return jax.eval_shape(family.sample, jax.random.key(0)).shape
+    return _one_draw(family).shape
+
+
+def _one_draw(family: Family) -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda: family.sample(jax.random.key(0)))
 
 
 def check_model(model: Model, family: Family) -> None:
     """Checks that one draw of the family gives one real number."""
-    draw = jax.eval_shape(family.sample, jax.random.key(0))
+    draw = _one_draw(family)
     if math.prod(draw.shape) != model.dim:
         raise ValueError(f"family must have draws of {model.dim} numbers, as the model has, got {draw.shape}")
     try:

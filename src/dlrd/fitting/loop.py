@@ -2,10 +2,8 @@
 
 import functools
 import time
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from dlrd.families import Family
 from dlrd.fitting.interrupt import catch_interrupt
 from dlrd.fitting.outcome import Outcome
+from dlrd.fitting.program import Program
 from dlrd.fitting.step import Method, Record, State, advance
 
 CHUNK_SECONDS = 0.25
@@ -64,8 +63,8 @@ def run(
     Returns:
         The state at the end, each run with its outcome.
     """
-    capacity = max(MAX_ROWS // len(state.step), 64)
-    chunk_fn = _compiled_chunk(method, capacity, num_rates)
+    capacity = _capacity(state)
+    chunk_fn = _program(method, capacity, num_rates)
     length = 1  # the first chunk compiles, and finds a bad start
     with catch_interrupt() as is_interrupted:
         while not is_interrupted():
@@ -80,7 +79,7 @@ def run(
                 left = min([left, *(stops - num_steps + left)[stops > num_steps - left][:1]])
             length = int(min(length, left, capacity))
             started = time.perf_counter()
-            state, table = jax.block_until_ready(chunk_fn(rest, state, jnp.asarray(length, jnp.int32)))
+            state, table = jax.block_until_ready(chunk_fn(rest, state, np.int32(length)))
             seconds = time.perf_counter() - started
             rows = Rows(Record(*np.asarray(table).T), np.asarray(state.step) - done)
             for observe in observers:
@@ -89,16 +88,23 @@ def run(
     return _ended(state, Outcome.INTERRUPTED)
 
 
+def prepare_steps(method: Method, rest: Family, state: State) -> None:
+    """Begins to compile what `run` needs for a state like this."""
+    _program(method, _capacity(state), 1).prepare(rest, state, np.int32(1))
+
+
+def _capacity(state: State) -> int:
+    """Steps that a chunk can record."""
+    return max(MAX_ROWS // len(state.step), 64)
+
+
 @functools.lru_cache(maxsize=8)
-def _compiled_chunk(
-    method: Method, capacity: int, num_rates: int
-) -> Callable[[Family, State, Int[Array, ""]], tuple[State, Float[Array, "step run field"]]]:
-    """A program for chunks of up to `capacity` steps, compiled at most once for each shape of the state.
+def _program(method: Method, capacity: int, num_rates: int) -> Program:
+    """For chunks of up to `capacity` steps, compiled at most once for each shape of the state.
 
     The cache spares a second fit of the same model the compilation, and lets go of models long unused.
     """
 
-    @eqx.filter_jit
     def chunk(rest: Family, state: State, length: Int[Array, ""]) -> tuple[State, Float[Array, "..."]]:
         num_keys = len(state.step) // num_rates
         keys = state.key[:num_keys] if num_keys > 1 else state.key[0]
@@ -137,10 +143,11 @@ def _compiled_chunk(
         _, state, table = jax.lax.while_loop(has_more, body, (jnp.zeros_like(length), state, table))
         return jax.tree.map(from_grid, state), jax.vmap(from_grid)(table)
 
-    return chunk
+    return Program(chunk)
 
 
 def _ended(state: State, outcome: Outcome) -> State:
     """The state with `outcome` for all runs that have none yet."""
-    is_running = state.outcome == Outcome.RUNNING.value
-    return state._replace(outcome=jnp.where(is_running, outcome.value, state.outcome))
+    now = np.asarray(state.outcome)
+    ended = np.where(now == Outcome.RUNNING.value, np.int32(outcome.value), now)
+    return state._replace(outcome=jax.device_put(ended))

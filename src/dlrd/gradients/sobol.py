@@ -76,16 +76,32 @@ def sobol_noise(
         size: numbers a point.
         dtype: of the noise.
     """
-    points = jnp.asarray(_points(size))
+    points = jnp.asarray(load_points(size))
     length = len(points)
     index = step.astype(jnp.uint32) * num_draws + jnp.arange(num_draws, dtype=jnp.uint32)
     rounds = index // length
     # The points of a step may be the last of one round and the first of the next.
-    shifts = jax.vmap(lambda number: jax.random.bits(jax.random.fold_in(key, number), (size,), jnp.uint32))(
-        rounds[0] + jnp.arange(2, dtype=jnp.uint32)
-    )
+    shifts = _shifts(key, rounds[0] + jnp.arange(2, dtype=jnp.uint32), size)
     words = points[index % length] ^ shifts[rounds - rounds[0]]
     return _normal(words, dtype)
+
+
+def _shifts(key: Key[Array, ""], rounds: UInt32[Array, " round"], size: int) -> UInt32[Array, "round size"]:
+    """Random words for each round of a key's sequence.
+
+    A hash of both: the generator of `jax.random` takes XLA longer to compile than all else of a step's noise.
+    """
+    words = jnp.arange(1, size + 1, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+    for word in (*jax.random.key_data(key).ravel(), rounds[:, None]):
+        words = _mixed(words ^ _mixed(word + jnp.uint32(0x85EBCA6B)))
+    return words
+
+
+def _mixed(words: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+    """One to one, every bit of the result depending on all: C. Wellons' hash "lowbias32"."""
+    words = (words ^ (words >> 16)) * jnp.uint32(0x7FEB352D)
+    words = (words ^ (words >> 15)) * jnp.uint32(0x846CA68B)
+    return words ^ (words >> 16)
 
 
 def _normal(words: UInt32[Array, "..."], dtype: jnp.dtype) -> Float[Array, "..."]:
@@ -98,9 +114,9 @@ def _normal(words: UInt32[Array, "..."], dtype: jnp.dtype) -> Float[Array, "..."
 
 
 @functools.lru_cache(maxsize=4)
-def _points(size: int) -> UInt32[np.ndarray, "point size"]:
+def load_points(size: int) -> UInt32[np.ndarray, "point size"]:
     """The scrambled Sobol sequence; the scrambling is always the same, the shifts are not."""
-    from scipy.stats import qmc
+    from scipy.stats import qmc  # here, as it takes longer to import than all of dlrd
 
     if size > MAX_SIZE:
         raise ValueError(

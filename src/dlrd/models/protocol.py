@@ -1,10 +1,14 @@
 """What a model is: a log density of vectors, what it can do, and what its coordinates mean to the user."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, Key
+from typing_extensions import (
+    Protocol,
+    runtime_checkable,
+)  # unlike Python 3.11's, computes no property to check
 
 LogDensity = Callable[[Array], Float[Array, ""]]
 """The unnormalised log density of one draw, written with jax."""

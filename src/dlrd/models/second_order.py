@@ -45,9 +45,9 @@ def hessian_products(
 def is_twice_differentiable(model: Model, dtype: jnp.dtype) -> bool:
     """Whether jax can: not if the gradient comes from outside, by a callback or a rule of the user's own."""
     point = jax.ShapeDtypeStruct((1, model.dim), dtype)
-    key = jax.random.key(0)
 
     def product(points: Array) -> Array:
+        key = jax.random.key(0)
         return jax.jvp(lambda each: model.values_and_gradients(each, key)[1], (points,), (points,))[1]
 
     try:

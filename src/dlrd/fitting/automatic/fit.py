@@ -41,9 +41,9 @@ def fit_automatically(
     assert aim is not None
     plan = plan or Plan(num_starts=aim.starts, num_draws=num_draws)
     task = task_for(model, family, key, gradient, aim, plan)
-    initial = fresh_steps(task.method, family, key, task.first_rate)
     state, outcome, reached, checkpoint = None, Outcome.RUNNING, np.inf, None
     if watching.checkpoint is not None:
+        initial = fresh_steps(task.method, family, key, task.first_rate)
         checkpoint = Checkpoint(watching.checkpoint, task.method, split(family)[1], initial)
         saved = checkpoint.read()
         if saved is not None:
@@ -61,21 +61,23 @@ def fit_automatically(
         try:
             if state is None:
                 state = begin(task, family)
-                if state.step == 0 and state.steps.outcome[0] == Outcome.DIVERGED.value:
+                if state.step == 0 and state.outcome is Outcome.DIVERGED:
                     inputs.raise_bad_start(model, family, key, task.method.num_draws)
             if not is_sure and outcome is not Outcome.DIVERGED:
                 state, outcome = run_until_sure(task, state, report)
-                state = state if outcome is Outcome.INTERRUPTED else look_at_tail(task, state)
         except KeyboardInterrupt:
             # While it was not in the loop of steps, which notes the first one by itself.
             outcome = Outcome.INTERRUPTED
         if state is not None:
             show(_reading(state, task.tolerance))
     if state is None:  # interrupted before there was a start; the next call looks for one again
+        initial = fresh_steps(task.method, family, key, task.first_rate)
         state = AutomaticState(initial, split(family)[1], Recorder(every=1), {"start": 0}, family)
     elif checkpoint is not None:
         checkpoint.write(snapshot(state, outcome, task.tolerance))
-    return _result(task, state, outcome, time.perf_counter() - begun)
+    # Behind the checkpoint: what goes on from there must not have spent more than a fit that did not stop.
+    final = state if outcome is Outcome.INTERRUPTED else look_at_tail(task, state)
+    return _result(task, final, outcome, time.perf_counter() - begun)
 
 
 def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float) -> Fit:

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import jax.numpy as jnp
-
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, MIN_DRAWS, improvement
 from dlrd.fitting.automatic.judge.stopping import Action, Evidence, decide
 from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task
@@ -37,14 +35,12 @@ def run_until_sure(task: Task, state: AutomaticState, report: Report) -> tuple[A
         goal = _next_goal(task, state)
         if state.latest is not None and goal <= state.latest.step:
             return state, Outcome.BUDGET
-        running = state.steps._replace(outcome=jnp.zeros_like(state.steps.outcome))
-        state = take_steps(task, replace(state, steps=running), goal, report)
-        outcome = Outcome(int(state.steps.outcome[0]))
-        if outcome is Outcome.INTERRUPTED:
-            return state, outcome
-        if outcome is Outcome.DIVERGED:
+        state = take_steps(task, state.running, goal, report)
+        if state.outcome is Outcome.INTERRUPTED:
+            return state, state.outcome
+        if state.outcome is Outcome.DIVERGED:
             if not can_roll_back(state):
-                return state, outcome
+                return state, state.outcome
             state = roll_back(task, state)
             continue
         left = task.max_gradients - state.num_gradients

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
 from dlrd.families import Family, split
@@ -14,6 +14,7 @@ from dlrd.fitting.automatic.start.funnel import Funnel
 from dlrd.fitting.average import TailAverage
 from dlrd.fitting.average import value as tail_average
 from dlrd.fitting.history import Recorder
+from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.step import Method, State, compiled_start
 
 
@@ -57,7 +58,7 @@ class AutomaticState:
     @property
     def step(self) -> int:
         """Steps done."""
-        return int(self.steps.step[0])
+        return int(np.asarray(self.steps.step)[0])
 
     @property
     def is_judged(self) -> bool:
@@ -73,7 +74,18 @@ class AutomaticState:
     def rate(self) -> float:
         """That the rule began with."""
         assert self.steps.learning_rate is not None
-        return float(self.steps.learning_rate[0])
+        return float(np.asarray(self.steps.learning_rate)[0])
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of the latest steps."""
+        return Outcome(int(np.asarray(self.steps.outcome)[0]))
+
+    @property
+    def running(self) -> "AutomaticState":
+        """As before the next steps, whatever ended the latest."""
+        now = np.full(1, Outcome.RUNNING.value, np.int32)
+        return replace(self, steps=self.steps._replace(outcome=jax.device_put(now)))
 
     @property
     def family(self) -> Family:
@@ -95,14 +107,14 @@ class AutomaticState:
         return replace(self, steps=steps._replace(step=self.steps.step))
 
 
-@eqx.filter_jit
 def _averaged(average: TailAverage | None, trainable: Any) -> Any:
-    """The average over the tail, where one is kept, of the one run."""
-    if average is not None:
-        trainable = jax.vmap(tail_average)(average, trainable)
-    return jax.tree.map(lambda leaf: leaf[0], trainable)
+    """The average over the tail, where one is kept, of the one run; on the host, without a program for it."""
+    average, trainable = jax.tree.map(lambda leaf: np.asarray(leaf)[0], (average, trainable))
+    return jax.device_put(trainable if average is None else tail_average(average, trainable))
 
 
 def fresh_steps(method: Method, family: Family, key: Key[Array, ""], rate: float) -> State:
     """The state before the first step, with the leading axis of one run."""
-    return compiled_start(method)(family, jnp.expand_dims(key, 0), jnp.full(1, rate, float))
+    data = jax.device_put(np.asarray(jax.random.key_data(key))[None])
+    keys = jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
+    return compiled_start(method)(family, keys, jax.device_put(np.full(1, rate)))

@@ -82,14 +82,14 @@ def test_products_are_the_hessian_at_each_point_times_each_direction(dtype: str)
 
 
 def test_products_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch):
-    """With three points of two coordinates, 24 numbers are two directions and their two gradients each."""
+    """At a point of two coordinates, 8 numbers are two directions and their two gradients each."""
     expected = as_objective(cubic).products(POINTS, DIRECTIONS)
-    monkeypatch.setattr(objective_module, "MAX_NUMBERS", 24)
+    monkeypatch.setattr(objective_module, "MAX_NUMBERS", 8)
     objective, sizes = as_objective(cubic), []
     whole = objective._products
     objective._products = lambda at, block: sizes.append(len(block)) or whole(at, block)
     np.testing.assert_array_equal(objective.products(POINTS, DIRECTIONS), expected)
-    assert sizes == [2, 1]
+    assert sizes == [2, 1] * len(POINTS)
 
 
 def test_every_gradient_is_counted():

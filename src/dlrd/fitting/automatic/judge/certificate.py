@@ -1,24 +1,14 @@
 """The certificate: with draws of its own, the ELBO of a family and how far from the optimum it is."""
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
-from dlrd.families import Certifiable, Family, FromNoise, log_prob_of
-from dlrd.gradients.natural import finite_rows
-from dlrd.gradients.sobol import MAX_CHEAP, sobol_noise
+from dlrd.families import Certifiable, Family
+from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, look
 from dlrd.models import Model
 
-NUM_BLOCKS = 8
-"""Independent estimates of the gradient, whose products have no bias from the noise."""
-BATCH = 32
-"""Draws that are evaluated at once."""
 MIN_DRAWS = NUM_BLOCKS * BATCH
 MAX_SHARE_BAD = 1e-3
 CONFIDENCE = 2.0
@@ -61,11 +51,6 @@ class Certificate(NamedTuple):
         return max(self.gain, 0.0) + CONFIDENCE * self.gain_error
 
 
-class _Batch(NamedTuple):
-    log_ratios: Float[Array, " draw"]
-    gradient: Float[Array, " coordinate"] | None  # in coordinates in which the Fisher information is I
-
-
 def certify(
     model: Model,
     family: Family,
@@ -94,20 +79,10 @@ def certify(
     """
     first = 0 if shorter is None else shorter.num_draws // MIN_DRAWS
     last = max(-(-num_draws // MIN_DRAWS), first + 1)
-    batch_fn = _compiled_batch(model)
-    blocks = [
-        [
-            jax.tree.map(np.asarray, batch_fn(family, block_key, jnp.asarray(i, jnp.int32)))
-            for i in range(first, last)
-        ]
-        for block_key in jax.random.split(key, NUM_BLOCKS)
-    ]
-    log_ratios = np.concatenate([batch.log_ratios for block in blocks for batch in block]).astype(float)
-    gradients = None
-    if blocks[0][0].gradient is not None:
-        gradients = np.stack(
-            [np.mean([each.gradient for each in block], axis=0, dtype=float) for block in blocks]
-        )
+    looks = [look(model, family, key, index) for index in range(first, last)]
+    log_ratios = np.concatenate([each.log_ratios.ravel() for each in looks])
+    each_gradients = [each.gradients for each in looks if each.gradients is not None]
+    gradients = np.mean(each_gradients, axis=0) if each_gradients else None
     if shorter is not None:
         share = first / last
         log_ratios = np.concatenate([shorter.log_ratios, log_ratios])
@@ -146,49 +121,18 @@ def improvement(
     model: Model, old: Family, new: Family, key: Key[Array, ""], num_draws: int
 ) -> tuple[float, float]:
     """How much higher the ELBO of `new` is, and the standard error of that, with the same noise for both."""
-    batch_fn = _compiled_batch(model)
-    num_batches = -(-num_draws // BATCH)
-    differences = []
-    for i in range(num_batches):
-        ratios = [batch_fn(family, key, jnp.asarray(i, jnp.int32)).log_ratios for family in (old, new)]
+    num_blocks, differences = -(-num_draws // BATCH), []
+    for index in range(-(-num_blocks // NUM_BLOCKS)):
+        num = min(num_blocks - index * NUM_BLOCKS, NUM_BLOCKS)
+        before, after = (look(model, family, key, index, num).log_ratios for family in (old, new))
         with np.errstate(invalid="ignore"):
-            differences.append(np.asarray(ratios[1], float) - np.asarray(ratios[0], float))
+            differences.append((after - before).ravel())
     each = np.concatenate(differences)
     each = each[np.isfinite(each)]
     if len(each) < 2:
         return float("nan"), float("inf")
-    return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each)))
-
-
-@functools.lru_cache(maxsize=8)
-def _compiled_batch(model: Model) -> Callable[[Family, Key[Array, ""], Int[Array, ""]], _Batch]:
-    @eqx.filter_jit
-    def batch(family: Family, key: Key[Array, ""], index: Int[Array, ""]) -> _Batch:
-        own_key = jax.random.fold_in(key, index)
-        if not isinstance(family, FromNoise):
-            draws = family.sample(own_key, (BATCH,))
-            return _Batch(model.values(draws, own_key) - family.log_prob(draws), None)
-        noise = _mirrored(key, index, family.noise_size, jnp.result_type(*jax.tree.leaves(family)))
-        draws = family.from_noise(noise)
-        log_prob = log_prob_of(family, noise, draws)
-        if not model.has_gradient or not isinstance(family, Certifiable):
-            return _Batch(model.values(draws, own_key) - log_prob, None)
-        values, slopes = model.values_and_gradients(draws, own_key)
-        log_ratios = values - log_prob
-        chosen = finite_rows(log_ratios, slopes)
-        slopes, noise = slopes[chosen], noise[chosen]
-        return _Batch(log_ratios, family.fisher_coordinates(family.natural_gradient(slopes, noise)))
-
-    return batch
-
-
-def _mirrored(key: Key[Array, ""], index: Int[Array, ""], size: int, dtype: jnp.dtype) -> Float[Array, "..."]:
-    """The next points of a Sobol sequence, unless there are too many dimensions, with their mirror images."""
-    if size <= MAX_CHEAP:
-        half = sobol_noise(key, index, BATCH // 2, size, dtype)
-    else:
-        half = jax.random.normal(jax.random.fold_in(key, index), (BATCH // 2, size), dtype)
-    return jnp.concatenate([half, -half])
+    with np.errstate(over="ignore"):
+        return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each)))
 
 
 def _gain(by_block: Float[np.ndarray, " block"]) -> tuple[float, float]:

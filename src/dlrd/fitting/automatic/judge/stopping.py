@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dlrd.fitting.automatic.judge.certificate import BATCH, CONFIDENCE, MIN_DRAWS, Certificate
+from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, MIN_DRAWS, Certificate
+from dlrd.fitting.automatic.judge.look import BATCH
 from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, MIN_TOLERANCE, Plan
 from dlrd.fitting.outcome import Outcome
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,8 +66,8 @@ def find_modes(
         return any(_is_near(mode, point) for mode in modes)
 
     dtype = jnp.result_type(*jax.tree.leaves(split(family)[0]))
-    noise = jnp.asarray(host_noise(key, (num_starts, family.noise_size)), dtype)
-    draws = np.asarray(family.from_noise(noise), float) - center
+    noise = jax.device_put(np.asarray(host_noise(key, (num_starts, family.noise_size)), dtype))
+    draws = np.asarray(_from_noise(family, noise), float) - center
     for number in range(num_starts - 1):
         if objective.num_gradients > max_gradients:
             break
@@ -102,6 +103,11 @@ def find_footholds(
         there = family.at_mode(found.mean, diagonal_curvature(found.std))
         starts.append(Start(there, "a foothold of independent coordinates", funnel=found.funnel))
     return starts
+
+
+@eqx.filter_jit
+def _from_noise(family: Startable, noise: Float[Array, "draw noise"]) -> Float[Array, "draw dim"]:
+    return family.from_noise(noise)
 
 
 def _is_near(mode: Mode, point: Float[np.ndarray, " dim"]) -> bool:

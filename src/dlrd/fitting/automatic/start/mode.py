@@ -35,8 +35,8 @@ class Mode(NamedTuple):
 
     def distance(self, point: Float[np.ndarray, " dim"]) -> float:
         """From the mode, in the units of its curvature."""
-        rows = self.curvature.times((point - self.point)[None])
-        return float(np.linalg.norm(self.curvature.whiten(np.asarray(rows)[0])))
+        shift = point - self.point
+        return float(np.sqrt(np.maximum(shift @ np.asarray(self.curvature.times(shift[None]))[0], 0)))
 
 
 @np.errstate(

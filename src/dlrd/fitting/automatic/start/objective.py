@@ -59,13 +59,16 @@ class Objective:
     def products(
         self, points: Float[np.ndarray, "point dim"], directions: Float[np.ndarray, "direction dim"]
     ) -> Float[np.ndarray, "point direction dim"]:
-        """The Hessian at each point times each direction: two gradients each."""
+        """The Hessian at each point times each direction: two gradients each.
+
+        A point at a time, so that all numbers of points share one program.
+        """
         self.num_gradients += 2 * len(points) * len(directions)
-        size = max(1, MAX_NUMBERS // (2 * points.size))
-        blocks = [directions[i : i + size] for i in range(0, len(directions), size)]
-        at = np.asarray(points, self.dtype)
-        found = [np.asarray(self._products(at, np.asarray(block, self.dtype)), float) for block in blocks]
-        return -np.concatenate(found, axis=1)
+        size = max(1, MAX_NUMBERS // (2 * points.shape[1]))
+        blocks = [np.asarray(directions[i : i + size], self.dtype) for i in range(0, len(directions), size)]
+        at = np.asarray(points, self.dtype)[:, None]
+        found = [[np.asarray(self._products(each, block), float)[0] for block in blocks] for each in at]
+        return -np.stack([np.concatenate(each) for each in found])
 
 
 def host_noise(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:

@@ -9,13 +9,18 @@ import numpy as np
 from dlrd.families import Family, Moments, Patterned, Startable, split
 from dlrd.families.curvature import MAX_WHOLE
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS
+from dlrd.fitting.automatic.judge.look import prepare_look
+from dlrd.fitting.automatic.keys import derived
 from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task, working_form
 from dlrd.fitting.automatic.start.candidates import Start, as_given, find_footholds, find_modes
 from dlrd.fitting.automatic.start.objective import Objective
 from dlrd.fitting.automatic.state import AutomaticState, Search, fresh_steps
 from dlrd.fitting.automatic.steps.stepping import steps_for, take_certificate, take_steps
 from dlrd.fitting.history import Recorder
+from dlrd.fitting.loop import prepare_steps
 from dlrd.fitting.outcome import Outcome
+from dlrd.fitting.program import in_background
+from dlrd.gradients.sobol import load_points
 
 MAX_START_SHARE = 0.25
 """Of the budget: when the search has spent it, no other mode is looked for."""
@@ -31,16 +36,18 @@ def begin(task: Task, family: Family) -> AutomaticState:
     is_searching = task.is_natural and task.plan.has_start and task.method.model.is_exact
     if not is_searching or not isinstance(family, Startable):
         return _short_run(task, given.family)
+    if task.method.draws != "independent":
+        in_background(load_points, family.noise_size)
     objective = Objective(task.method.model, jnp.result_type(*jax.tree.leaves(split(family)[0])))
     starts: list[Start] = []
     is_small = task.method.model.dim <= MAX_WHOLE
     if task.plan.has_modes and is_small and not isinstance(family, Patterned):
-        key, limit = jax.random.fold_in(task.key, 1), MAX_START_SHARE * task.max_gradients
+        key, limit = derived(task.key, 1), MAX_START_SHARE * task.max_gradients
         starts = find_modes(objective, family, key, task.plan.num_starts, limit)
     runs = [(start, _short_run(task, start.family)) for start in starts[: _affordable(task, objective, 0)]]
     # A mode from which hardly anything is to be gained is the place; any other may be a trap.
     if not all(_promise(state) <= MAX_START_GAP for _, state in runs) or not runs:
-        key = jax.random.fold_in(task.key, 2)
+        key = derived(task.key, 2)
         others = find_footholds(objective, family, _spread(family), key) or [given]
         num = max(_affordable(task, objective, len(runs)), 0 if runs else 1)
         runs += [(start, _short_run(task, start.family)) for start in others[:num]]
@@ -92,18 +99,19 @@ def _short_run(task: Task, family: Family) -> AutomaticState:
         gradients={"start": 0, "steps": 0, "certificates": 0, "curvature": 0},
         origin=family,
     )
+    prepare_steps(task.method, state.rest, state.steps)
+    prepare_look(task.method.model, family, task.key)
     return _run_until(task, state, steps_for(task, state, FIRST_GRADIENTS))
 
 
 def _prolonged(task: Task, state: AutomaticState) -> AutomaticState:
-    running = state.steps._replace(outcome=jnp.zeros_like(state.steps.outcome))
-    return _run_until(task, replace(state, steps=running), 2 * state.step)
+    return _run_until(task, state.running, 2 * state.step)
 
 
 def _run_until(task: Task, state: AutomaticState, num_steps: int) -> AutomaticState:
     """Steps and a certificate."""
     state = take_steps(task, state, num_steps, lambda state: None)
-    if state.steps.outcome[0] == Outcome.INTERRUPTED.value:
+    if state.outcome is Outcome.INTERRUPTED:
         raise KeyboardInterrupt
     return take_certificate(task, state, MIN_DRAWS)
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import jax
 from jaxtyping import Array, Key
 
 from dlrd.families import SecondOrder
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, certify
+from dlrd.fitting.automatic.keys import derived
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState, Measured
 from dlrd.fitting.loop import Rows, run
@@ -82,8 +82,7 @@ def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
 
 def certificate_key(task: Task, state: AutomaticState, use: int = 0) -> Key[Array, ""]:
     """A key for each use of randomness after each step, apart from those of the steps."""
-    apart = jax.random.fold_in(task.key, 2**31)
-    return jax.random.fold_in(jax.random.fold_in(apart, state.step), use)
+    return derived(task.key, 0, state.step, use)
 
 
 def _kept(state: AutomaticState, measured: Measured, num_draws: int) -> AutomaticState:
