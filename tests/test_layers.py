@@ -12,6 +12,7 @@ ROOT = pathlib.Path(dlrd.__file__).parent
 MAY_IMPORT = {
     "checks": set(),
     "regression": set(),
+    "compilation": set(),
     "rates": {"checks", "regression"},
     "torch": {"checks", "regression"},
     "families": {"checks"},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlrd import models
+    from dlrd.compilation import compilation_cache
     from dlrd.divergence import jeffreys, kl
     from dlrd.families import FullRankNormal, LowRankNormal, MeanFieldNormal, Mixture, SparseNormal
     from dlrd.fitting import Fit, Outcome, fit, fit_many, load
@@ -34,6 +35,7 @@ __all__ = [
     "Mixture",
     "Outcome",
     "SparseNormal",
+    "compilation_cache",
     "correlation_cholesky",
     "dynamic_decay",
     "fit",
@@ -60,6 +62,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "compilation": ["compilation_cache"],
     "divergence": ["jeffreys", "kl"],
     "families": ["FullRankNormal", "LowRankNormal", "MeanFieldNormal", "Mixture", "SparseNormal"],
     "fitting": ["Fit", "Outcome", "fit", "fit_many", "load"],

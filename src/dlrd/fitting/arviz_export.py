@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -145,7 +146,8 @@ def log_densities(
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
     """log p and log q at the draws of a key, with the Jacobians of both on the unconstrained scale."""
     draws, log_q = _with_log_q(family, key, num)
-    log_p = [_log_p(model, draws[i : i + BATCH]) for i in range(0, num, BATCH)]
+    log_p_fn = _log_p_program(model)
+    log_p = [log_p_fn(draws[i : i + BATCH]) for i in range(0, num, BATCH)]
     return np.concatenate(log_p), np.asarray(log_q)
 
 
@@ -159,6 +161,6 @@ def _with_log_q(family: Family, key: Key[Array, ""], num: int) -> tuple[Array, A
     return draws, family.log_prob(draws)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _log_p(model: Model, draws: Float[Array, "draw ..."]) -> Float[Array, " draw"]:
-    return model.values(draws, None)
+@functools.lru_cache(maxsize=8)
+def _log_p_program(model: Model) -> Callable[[Float[Array, "draw ..."]], Float[Array, " draw"]]:
+    return jax.jit(lambda draws: model.values(draws, None))

@@ -1,11 +1,12 @@
 """Compiled programs, whose compilation may begin before they are needed."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import equinox as eqx
+import jax
+import numpy as np
 
 _WORKERS = ThreadPoolExecutor(2, thread_name_prefix="dlrd")
 in_background: Callable[..., Future[Any]] = _WORKERS.submit
@@ -13,29 +14,57 @@ in_background: Callable[..., Future[Any]] = _WORKERS.submit
 
 
 class Program:
-    """A function compiled by jax.
+    """A function compiled by jax, for each structure of its arguments once.
+
+    Arrays of the arguments are traced, all else is part of their structure, as with `equinox.filter_jit`. But
+    jax is told of the arrays alone: it would keep what else it sees, and with that the model, for good.
 
     Args:
         fn: of arrays and trees of them.
     """
 
     def __init__(self, fn: Callable[..., Any]):
-        self._jitted: Any = eqx.filter_jit(fn)
-        self._pending: Future[Any] | None = None
-        self._is_compiled = False
+        self._fn = fn
+        self._jitted: dict[Hashable, Any] = {}  # by the structure of the arguments
+        self._pending: dict[Hashable, Future[Any]] = {}  # compilations under way
 
     def prepare(self, *args: Any) -> None:
-        """Begins to compile the program for arguments like these, unless it has been compiled before.
+        """Begins to compile the program for arguments like these, unless it is known for their structure.
 
         It is traced before this returns: models are not made for being run in two threads at once.
         """
-        if not self._is_compiled:
-            self._is_compiled = True
-            self._pending = in_background(self._jitted.lower(*args).compile)
+        arrays, structure = _parts(args)
+        if structure not in self._jitted:
+            lowered = self._jitted_for(structure).lower(*arrays)
+            self._pending[structure] = in_background(lowered.compile)
 
     def __call__(self, *args: Any) -> Any:
-        if self._pending is not None:
+        arrays, structure = _parts(args)
+        if structure in self._pending:
             with contextlib.suppress(Exception):  # of the compiler, which the call below will raise again
-                self._pending.result()
-            self._pending = None
-        return self._jitted(*args)
+                self._pending.pop(structure).result()
+        return self._jitted_for(structure)(*arrays)
+
+    def _jitted_for(self, structure: Any) -> Any:
+        if structure not in self._jitted:
+            form, others = structure
+
+            def flat(*arrays: Any) -> Any:
+                traced = iter(arrays)
+                return self._fn(*form.unflatten(next(traced) if each is _ARRAY else each for each in others))
+
+            self._jitted[structure] = jax.jit(flat)
+        return self._jitted[structure]
+
+
+_ARRAY = object()
+"""Stands for an array in the structure of arguments."""
+
+
+def _parts(args: tuple[Any, ...]) -> tuple[list[Any], Any]:
+    """The arrays among the arguments, and all else of them, hashable."""
+    leaves, form = jax.tree.flatten(args)
+    is_array = [isinstance(leaf, (jax.Array, np.ndarray, np.generic)) for leaf in leaves]
+    arrays = [leaf for leaf, own in zip(leaves, is_array, strict=True) if own]
+    others = tuple(_ARRAY if own else leaf for leaf, own in zip(leaves, is_array, strict=True))
+    return arrays, (form, others)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from dlrd.families import Family, FromNoise, Natural, SecondOrder, split
 from dlrd.fitting import average
 from dlrd.fitting.outcome import Outcome
+from dlrd.fitting.program import Program
 from dlrd.gradients import Estimator
 from dlrd.gradients.sobol import Driven, sobol_noise
 from dlrd.models import Model
@@ -60,18 +61,15 @@ class Record(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8)
-def compiled_start(
-    method: Method,
-) -> Callable[[Family, Key[Array, " run"], Float[Array, " run ..."] | None], State]:
-    """A program for the initial state of all runs: its many small arrays one by one would take far longer."""
+def compiled_start(method: Method) -> Program:
+    """For the initial state of all runs: its many small arrays one by one would take far longer."""
 
-    @eqx.filter_jit
     def start(
         family: Family, keys: Key[Array, " run"], learning_rates: Float[Array, " run ..."] | None
     ) -> State:
         return jax.vmap(functools.partial(_initial_state, method, family))(keys, learning_rates)
 
-    return start
+    return Program(start)
 
 
 def _initial_state(

@@ -135,7 +135,7 @@ class NumPyroModel:
 
     def _each(self, method: str, rows: Any) -> Any:
         """A method of one draw for all, a batch at a time."""
-        return _mapped(self, method, rows)
+        return _mapped(self, method)(rows)
 
     def _variables(self, draw: Float[Array, " dim"]) -> dict[str, Array]:
         return constrain_fn(self._seeded, (), {}, self.unraveled(draw), return_deterministic=True)
@@ -209,9 +209,10 @@ def numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> NumPyroMode
     return NumPyroModel(model, args, kwargs)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _mapped(model: NumPyroModel, method: str, rows: Any) -> Any:
-    return jax.lax.map(getattr(model, method), rows, batch_size=BATCH_SIZE)
+@functools.lru_cache(maxsize=8)
+def _mapped(model: NumPyroModel, method: str) -> Callable[[Any], Any]:
+    """A method of one draw as a program for many."""
+    return jax.jit(lambda rows: jax.lax.map(getattr(model, method), rows, batch_size=BATCH_SIZE))
 
 
 def _potential(

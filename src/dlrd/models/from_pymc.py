@@ -77,18 +77,18 @@ class PyMCModel:
 
     def constrained(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
         """The free variables and the deterministics, on their natural scale."""
-        found = _mapped(self, "constrained", draws)
+        found = _mapped(self, "constrained")(draws)
         return dict(zip(_names(self._variables + self._deterministics), found, strict=True))
 
     def unconstrained(self, variables: dict[str, Any]) -> Float[Array, "draw dim"]:
         """The draws that give these free variables; others that are given do not count."""
         given = tuple(jnp.asarray(variables[name], float) for name in _names(self._variables))
-        found = _mapped(self, "unconstrained", given)
+        found = _mapped(self, "unconstrained")(given)
         return jnp.concatenate([part.reshape(len(part), -1) for part in found], axis=1)
 
     def log_likelihood(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
         names = _names(self.model.observed_RVs)
-        return dict(zip(names, _mapped(self, "log_likelihood", draws), strict=True)) if names else {}
+        return dict(zip(names, _mapped(self, "log_likelihood")(draws), strict=True)) if names else {}
 
     def predictions(self, draws: Float[Array, "draw dim"], key: Key[Array, ""]) -> dict[str, np.ndarray]:
         """Data by PyMC's `sample_posterior_predictive`."""
@@ -133,10 +133,11 @@ class PyMCModel:
         return self._values, [self.model.logp()]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _mapped(model: PyMCModel, name: str, given: Any) -> list[Array]:
-    """The function of that name for each draw, a batch at a time."""
-    return jax.lax.map(functools.partial(model.each, name), given, batch_size=BATCH_SIZE)
+@functools.lru_cache(maxsize=8)
+def _mapped(model: PyMCModel, name: str) -> Callable[[Any], list[Array]]:
+    """A program of the function of that name for each draw, a batch at a time."""
+    each_fn = functools.partial(model.each, name)
+    return jax.jit(lambda given: jax.lax.map(each_fn, given, batch_size=BATCH_SIZE))
 
 
 def _names(variables: Sequence[Any]) -> list[str]:

@@ -41,7 +41,7 @@ def hessian_products(
     return (above - below) / (2 * step)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=8)
 def is_twice_differentiable(model: Model, dtype: jnp.dtype) -> bool:
     """Whether jax can: not if the gradient comes from outside, by a callback or a rule of the user's own."""
     point = jax.ShapeDtypeStruct((1, model.dim), dtype)
