@@ -27,6 +27,7 @@ def test_breast_cancer(tmp_path: pathlib.Path) -> None:
     assert "FullRankNormal" in (tmp_path / "demo" / "fit.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_shell_model(tmp_path: pathlib.Path) -> None:
     """The lines at the head of the file, as they stand there."""
     command = pathlib.Path(sys.executable).with_name("dlrd")
@@ -59,6 +60,7 @@ def test_nuts_from_fit(tmp_path: pathlib.Path) -> None:
     assert gradients[3] < gradients[2]
 
 
+@pytest.mark.slow
 def test_numpyro_schools(tmp_path: pathlib.Path) -> None:
     printed = run("numpyro_schools.py", "--max-gradients", "2000", "--draws", "50", folder=tmp_path)
     assert 'numpyro.handlers.reparam(model, config={"theta": LocScaleReparam(0)})' in printed
@@ -84,6 +86,7 @@ def test_torch_loop(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "demo" / "torch_loop.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_pyro_svi(tmp_path: pathlib.Path) -> None:
     printed = run("pyro_svi.py", "--steps", "1000", folder=tmp_path)
     fixed, lowered = (float(line.split()[-1]) for line in printed.splitlines()[:2])

@@ -14,6 +14,7 @@ from dlrd.families._limits import MAX_CHANGE, limited, limited_stretch
 from dlrd.families._noise import standard_noise
 from dlrd.families._quantiles import normal_quantiles
 from dlrd.families.curvature import Curvature
+from dlrd.families.low_rank_fit import LowRank, nearest_low_rank
 from dlrd.families.low_rank_geometry import LowRankGeometry, nearest_rotation
 
 
@@ -162,13 +163,15 @@ class LowRankNormal(eqx.Module):
         return change * (size * MAX_CHANGE / jnp.maximum(norm, size * MAX_CHANGE))
 
     def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "LowRankNormal":
-        """The widest directions of the curvature become columns of F; the others stay nearly zero."""
+        """The best for the curvature, from its widest directions as columns of F; others begin near zero."""
         dtype, rank = self.loc.dtype, self.factor.shape[1]
         scale, directions, variances = curvature.axes()
         widest = [i for i in np.argsort(-variances)[:rank] if variances[i] > 1]
         factor = np.array(self.factor) * scale[:, None]
         factor[:, : len(widest)] = scale[:, None] * directions[:, widest] * np.sqrt(variances[widest] - 1)
-        return LowRankNormal(*(np.asarray(array, dtype) for array in (point, np.log(scale), factor)))
+        best = nearest_low_rank(curvature, LowRank(np.asarray(scale, float), np.asarray(factor, float)))
+        arrays = point, np.log(best.scale), best.factor
+        return LowRankNormal(*(np.asarray(array, dtype) for array in arrays))
 
     def as_start(self) -> "LowRankNormal":
         return self

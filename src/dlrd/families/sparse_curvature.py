@@ -66,6 +66,8 @@ class SparseCurvature(Untrained):
             variances, directions = scipy.sparse.linalg.eigsh(operator, k=num, v0=start)
         except scipy.sparse.linalg.ArpackNoConvergence as error:  # rounding hides the others
             variances, directions = error.eigenvalues, error.eigenvectors
+        except scipy.sparse.linalg.ArpackError:  # none is wider than the others
+            variances, directions = np.zeros(0), np.zeros((dim, 0))
         return Axes(scale, directions, variances)
 
     def rescaled(self, factor: Float[np.ndarray, " dim"]) -> "SparseCurvature":

@@ -30,6 +30,7 @@ from dlrd.fitting.automatic.steps.stepping import (
     take_steps,
 )
 from dlrd.fitting.step import _noise
+from dlrd.models import FunctionModel
 
 NUM_STEPS = 4
 
@@ -121,30 +122,57 @@ def test_lengthening_keeps_the_draws(made: Task, looked: AutomaticState) -> None
     assert longer.origin is looked.origin
 
 
-def test_tail_is_looked_at_longer(made: Task, looked: AutomaticState) -> None:
+def test_tail_is_looked_at_with_values_alone(made: Task, looked: AutomaticState) -> None:
+    """By draws of a certificate that is as long, without its gradients."""
+    longer, certified = look_at_tail(made, looked), lengthen_certificate(made, looked, NUM_TAIL_DRAWS)
+    assert longer.latest is not None
+    assert looked.latest is not None
+    assert certified.latest is not None
+    before, after = looked.latest.certificate, longer.latest.certificate
+    assert after.num_draws == NUM_TAIL_DRAWS
+    np.testing.assert_allclose(after.log_ratios, certified.latest.certificate.log_ratios, rtol=1e-5)
+    assert (after.gap, after.gain) == (before.gap, before.gain)
+    assert after.elbo == np.mean(after.log_ratios)
+    assert longer.gradients == looked.gradients
+    assert_same(look_at_tail(made, longer).latest, longer.latest)  # once is enough
+
+
+class Outside(FunctionModel):
+    """As models outside jax, whose values are as dear as gradients."""
+
+    can_fail = True
+
+
+@pytest.fixture(scope="module")
+def outside(made: Task) -> Task:
+    return made._replace(method=made.method._replace(model=Outside(skewed, (2,))))
+
+
+def test_tail_is_looked_at_longer(outside: Task, looked: AutomaticState) -> None:
     """With so much spent that all the draws are little beside it: by a certificate that is as long."""
     rich = looked.spent("start", int(NUM_TAIL_DRAWS / MAX_TAIL_SHARE))
-    longer = look_at_tail(made, rich)
+    longer = look_at_tail(outside, rich)
     assert longer.latest is not None
     assert longer.latest.certificate.num_draws == NUM_TAIL_DRAWS
-    assert_same(longer.latest, lengthen_certificate(made, rich, NUM_TAIL_DRAWS).latest)
+    assert_same(longer.latest, lengthen_certificate(outside, rich, NUM_TAIL_DRAWS).latest)
     assert longer.gradients["certificates"] == NUM_TAIL_DRAWS
-    assert look_at_tail(made, longer).latest is longer.latest  # once is enough
+    assert look_at_tail(outside, longer).latest is longer.latest  # once is enough
 
 
 @pytest.mark.parametrize(("spent", "num_more"), [(MIN_DRAWS, 1), (2 * MIN_DRAWS - 1, 1), (MIN_DRAWS - 1, 0)])
 def test_tail_is_looked_at_for_a_tenth_of_what_was_spent(
-    made: Task, looked: AutomaticState, spent: int, num_more: int
+    outside: Task, looked: AutomaticState, spent: int, num_more: int
 ) -> None:
     missing = int(spent / MAX_TAIL_SHARE) - looked.num_gradients
-    longer = look_at_tail(made, looked.spent("start", missing))
+    longer = look_at_tail(outside, looked.spent("start", missing))
     assert longer.latest is not None
     assert longer.latest.certificate.num_draws == (1 + num_more) * MIN_DRAWS
 
 
-def test_tail_is_looked_at_within_the_budget(made: Task, looked: AutomaticState) -> None:
+def test_tail_is_looked_at_within_the_budget(outside: Task, looked: AutomaticState) -> None:
     for left, num_draws in ((2 * MIN_DRAWS - 1, 2 * MIN_DRAWS), (MIN_DRAWS - 1, MIN_DRAWS)):
-        longer = look_at_tail(made, looked.spent("start", made.max_gradients - left - looked.num_gradients))
+        spent = outside.max_gradients - left - looked.num_gradients
+        longer = look_at_tail(outside, looked.spent("start", spent))
         assert longer.latest is not None
         assert longer.latest.certificate.num_draws == num_draws
 

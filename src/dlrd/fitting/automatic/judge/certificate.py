@@ -1,6 +1,6 @@
 """The certificate: with draws of its own, the ELBO of a family and how far from the optimum it is."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -95,21 +95,37 @@ def certify(
             products = family.inner_products(gradients, gradients)
             along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
         (gap, gap_error), (gain, gain_error) = _gap(products), _gain(along)
-    good = log_ratios[np.isfinite(log_ratios)]
-    num_failed = int(np.isnan(log_ratios).sum()) if model.can_fail else 0
     return Certificate(
-        num_draws=len(log_ratios),
-        elbo=float(np.mean(good)) if len(good) else float("-inf"),
-        elbo_error=_standard_error(good),
         gap=gap,
         gap_error=gap_error,
         gain=gain,
         gain_error=gain_error,
-        share_bad=1 - (len(good) + num_failed) / len(log_ratios),
-        share_failed=num_failed / len(log_ratios),
-        log_ratios=log_ratios,
         gradients=gradients,
+        **_of_values(log_ratios, model.can_fail),
     )
+
+
+def with_more_values(
+    model: Model, family: Family, key: Key[Array, ""], seen: Certificate, num_draws: int
+) -> Certificate:
+    """The certificate with up to `num_draws` draws behind all that needs no gradients."""
+    indices = range(seen.num_draws // MIN_DRAWS, num_draws // MIN_DRAWS)
+    more = [look(model, family, key, index, has_gradients=False).log_ratios.ravel() for index in indices]
+    return seen._replace(**_of_values(np.concatenate([seen.log_ratios, *more]), model.can_fail))
+
+
+def _of_values(log_ratios: Float[np.ndarray, " draw"], can_fail: bool) -> dict[str, Any]:
+    """The fields of a certificate that follow from the log ratios alone."""
+    good = log_ratios[np.isfinite(log_ratios)]
+    num_failed = int(np.isnan(log_ratios).sum()) if can_fail else 0
+    return {
+        "num_draws": len(log_ratios),
+        "elbo": float(np.mean(good)) if len(good) else float("-inf"),
+        "elbo_error": _standard_error(good),
+        "share_bad": 1 - (len(good) + num_failed) / len(log_ratios),
+        "share_failed": num_failed / len(log_ratios),
+        "log_ratios": log_ratios,
+    }
 
 
 def _standard_error(values: Float[np.ndarray, " draw"]) -> float:

@@ -28,7 +28,14 @@ class Look(NamedTuple):
     gradients: Float[Array, "block coordinate"] | None  # where the Fisher information is I; None if unknown
 
 
-def look(model: Model, family: Family, key: Key[Array, ""], index: int, num_blocks: int = NUM_BLOCKS) -> Look:
+def look(
+    model: Model,
+    family: Family,
+    key: Key[Array, ""],
+    index: int,
+    num_blocks: int = NUM_BLOCKS,
+    has_gradients: bool = True,
+) -> Look:
     """Looks at `BATCH` draws in each of several blocks.
 
     Args:
@@ -37,24 +44,31 @@ def look(model: Model, family: Family, key: Key[Array, ""], index: int, num_bloc
         key: of the draws.
         index: of the look; each takes the next part of the blocks' sequences.
         num_blocks: that are looked at, all at the most.
+        has_gradients: whether to look at them; else at values alone.
     """
-    seen = _program(model)(family, several(key, NUM_BLOCKS), np.int32(index), np.int32(num_blocks))
+    seen = _program(model, has_gradients)(
+        family, several(key, NUM_BLOCKS), np.int32(index), np.int32(num_blocks)
+    )
     return jax.tree.map(lambda rows: np.asarray(rows, float)[:num_blocks], seen)
 
 
-def prepare_look(model: Model, family: Family, key: Key[Array, ""]) -> None:
+def prepare_look(model: Model, family: Family, key: Key[Array, ""], has_gradients: bool = True) -> None:
     """Begins to compile what looks at such families need."""
-    _program(model).prepare(family, several(key, NUM_BLOCKS), np.int32(0), np.int32(NUM_BLOCKS))
+    _program(model, has_gradients).prepare(
+        family, several(key, NUM_BLOCKS), np.int32(0), np.int32(NUM_BLOCKS)
+    )
 
 
-@functools.lru_cache(maxsize=8)
-def _program(model: Model) -> Program:
+@functools.lru_cache(maxsize=16)
+def _program(model: Model, has_gradients: bool) -> Program:
     """One for looks of all lengths."""
 
     def blocks(
         family: Family, keys: Key[Array, " block"], index: Int[Array, ""], num_blocks: Int[Array, ""]
     ) -> Look:
-        block_fn = jax.jit(functools.partial(_block, model, family, index=index))  # so it is traced once
+        block_fn = jax.jit(
+            functools.partial(_block, model, has_gradients, family, index=index)
+        )  # so it is traced once
         unseen = jax.tree.map(
             lambda row: jnp.zeros((NUM_BLOCKS, *row.shape), row.dtype), jax.eval_shape(block_fn, keys[0])
         )
@@ -71,7 +85,9 @@ def _program(model: Model) -> Program:
     return Program(blocks)
 
 
-def _block(model: Model, family: Family, key: Key[Array, ""], index: Int[Array, ""]) -> Look:
+def _block(
+    model: Model, has_gradients: bool, family: Family, key: Key[Array, ""], index: Int[Array, ""]
+) -> Look:
     """The draws of one block, without the axis of blocks."""
     own_key = jax.random.fold_in(key, index)
     if not isinstance(family, FromNoise):
@@ -80,7 +96,7 @@ def _block(model: Model, family: Family, key: Key[Array, ""], index: Int[Array, 
     noise = _mirrored(key, index, family.noise_size, jnp.result_type(*jax.tree.leaves(family)))
     draws = family.from_noise(noise)
     log_prob = log_prob_of(family, noise, draws)
-    if not model.has_gradient or not isinstance(family, Certifiable):
+    if not (has_gradients and model.has_gradient and isinstance(family, Certifiable)):
         return Look(model.values(draws, own_key) - log_prob, None)
     values, slopes = model.values_and_gradients(draws, own_key)
     log_ratios = values - log_prob

@@ -101,6 +101,7 @@ def _short_run(task: Task, family: Family) -> AutomaticState:
     )
     prepare_steps(task.method, state.rest, state.steps)
     prepare_look(task.method.model, family, task.key)
+    prepare_look(task.method.model, family, task.key, has_gradients=False)
     return _run_until(task, state, steps_for(task, state, FIRST_GRADIENTS))
 
 

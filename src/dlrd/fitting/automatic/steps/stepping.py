@@ -6,7 +6,7 @@ from dataclasses import replace
 from jaxtyping import Array, Key
 
 from dlrd.families import SecondOrder
-from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, certify
+from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, certify, with_more_values
 from dlrd.fitting.automatic.keys import derived
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState, Measured
@@ -16,7 +16,7 @@ from dlrd.gradients.natural import hessian_rows
 from dlrd.models.second_order import COST
 
 NUM_TAIL_DRAWS, MAX_TAIL_SHARE = 2048, 0.1
-"""Draws behind k̂ at the end, and what of the fit's gradients they may cost."""
+"""Draws behind k̂ at the end, and what of the fit's gradients they may cost where values are as dear."""
 MIN_STEPS = 16
 """With Hessians, before the first certificate."""
 Report = Callable[[AutomaticState], None]
@@ -70,9 +70,17 @@ def lengthen_certificate(task: Task, state: AutomaticState, num_draws: int) -> A
 
 
 def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
-    """Goes on with the last certificate until k̂ is steady, if that is little beside all the rest."""
-    if state.latest is None:
+    """Goes on with the last certificate until k̂ is steady: with values alone, which are cheap in jax.
+
+    Outside jax, only as far as that is little beside all the rest.
+    """
+    model = task.method.model
+    if state.latest is None or not model.is_exact:
         return state
+    if not model.can_fail:
+        family, seen, *_ = state.latest
+        longer = with_more_values(model, family, certificate_key(task, state), seen, NUM_TAIL_DRAWS)
+        return replace(state, latest=state.latest._replace(certificate=longer))
     spent = state.num_gradients
     affordable = min(int(MAX_TAIL_SHARE * spent), task.max_gradients - spent)
     have = state.latest.certificate.num_draws
