@@ -298,6 +298,19 @@ class TestAsASchedulerOfPyTorch:
             assert all(map(torch.equal, window[:4], other[:4]))
             assert all(map(torch.equal, window[4], other[4]))
 
+    def test_windows_in_other_blocks_are_divided_anew(self, monkeypatch):
+        """As on another device, where blocks are larger or smaller."""
+        whole = Problem()
+        expected = whole.run(200)
+        part = Problem()
+        rates = part.run(100)
+        state = part.scheduler.state_dict()
+        for size in (3, 2**14):
+            monkeypatch.setattr(dlrd.torch, "_CPU_BLOCK_SIZE", size)
+            part.scheduler.load_state_dict(state)
+            state = part.scheduler.state_dict()
+        assert rates + part.run(100) == expected
+
     def test_a_state_is_a_snapshot(self):
         problem = Problem()
         problem.run(10)

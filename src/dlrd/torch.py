@@ -156,7 +156,7 @@ class DynamicDecay(LRScheduler):
                 f"the state must be that of a scheduler with the same parameters: it watched {num_watched} "
                 f"numbers, this one watches {num_here}"
             )
-        windows = [_on(value.device, window) for window, value in zip(windows, values, strict=False)]
+        windows = _in_blocks(windows, values) if windows else []
         position = state_dict["_position"].to(values[0].device)
         super().load_state_dict(state_dict | {"_windows": windows, "_position": position})
 
@@ -257,7 +257,39 @@ def _sum_of_snr(window: regression.Window, position: float) -> Tensor:
     return torch.stack([snr.sum(), has_moved.sum()])
 
 
-def _on(device: torch.device, window: regression.Window) -> regression.Window:
-    anchor, total, squares, weighted = (each.to(device) for each in window[:4])
-    errors = window.errors and tuple(each.to(device) for each in window.errors)
-    return regression.Window(anchor, total, squares, weighted, errors)
+def _in_blocks(windows: list[regression.Window], values: list[Tensor]) -> list[regression.Window]:
+    """The windows in the blocks that the values have here: on another device these are larger or smaller.
+
+    None if the types are others: then a new window opens.
+    """
+    old = [list(run) for _, run in itertools.groupby(windows, lambda window: window.anchor.dtype)]
+    new = [list(run) for _, run in itertools.groupby(values, lambda value: value.dtype)]
+    if [run[0].anchor.dtype for run in old] != [run[0].dtype for run in new]:
+        return []
+    return [window for run, blocks in zip(old, new, strict=True) for window in _divided(run, blocks)]
+
+
+def _divided(windows: list[regression.Window], values: list[Tensor]) -> list[regression.Window]:
+    """The numbers of windows of one type, divided as the values are."""
+    fields = [[*window[:4], *(window.errors or ())] for window in windows]
+    columns: Any = [_rows_of(list(column), values) for column in zip(*fields, strict=True)]
+    return [
+        regression.Window(anchor, total, squares, weighted, tuple(errors) or None)
+        for anchor, total, squares, weighted, *errors in zip(*columns, strict=True)
+    ]
+
+
+def _rows_of(column: list[Tensor], values: list[Tensor]) -> list[Tensor]:
+    """One number after the other, those of each value where it is."""
+    pieces, found = list(column), []
+    for value in values:
+        taken, missing = [], value.numel()
+        while missing:
+            piece = pieces.pop(0)
+            if len(piece) > missing:
+                pieces.insert(0, piece[missing:])
+                piece = piece[:missing]
+            taken.append(piece.to(value.device))
+            missing -= len(piece)
+        found.append(torch.cat(taken) if taken else torch.zeros_like(value))
+    return found

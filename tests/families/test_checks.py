@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import dlrd
 from dlrd.families._checks import check_shape, check_vector, float_array, is_concrete
 
 
@@ -44,3 +45,17 @@ def test_traced_arrays_are_not_concrete():
     jax.jit(lambda array: seen.append(is_concrete(array)))(jnp.zeros(2))
     assert seen == [False]
     assert is_concrete(jnp.zeros(2))
+
+
+def test_arrays_of_the_user_are_copied():
+    """Whether memory could be shared depends on where an array happens to lie."""
+    for size in range(1, 100):
+        given = np.ones(size, np.float32)
+        family = dlrd.MeanFieldNormal(given, given)
+        given[:] = 7
+        np.testing.assert_array_equal(family.loc, 1)
+
+
+def test_lists_may_have_traced_entries():
+    slope = jax.grad(lambda a: dlrd.MeanFieldNormal([a, 0.0], [0.0, 0.0]).log_prob(jnp.ones(2)))(0.0)
+    np.testing.assert_allclose(slope, 1.0)

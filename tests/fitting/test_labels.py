@@ -1,6 +1,6 @@
 """The variables of a fit, and the labels of their entries."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -54,3 +54,18 @@ def test_entries_have_labels(labels: Model) -> None:
     assert entry_names("x", (2, 2), labels) == ["x[left, 0]", "x[left, 1]", "x[right, 0]", "x[right, 1]"]
     assert entry_names("sigma", (), labels) == ["sigma"]
     assert entry_names("none", (0,), labels) == []
+
+
+def test_a_single_coordinate_that_is_called_as_if_it_had_no_name():
+    (values,) = as_variables(np.zeros((5, 1)), ("z",)).values()
+    assert values.shape == (5,) == (5, *flat_shapes(("z",), (1,))["z"])
+
+
+def test_the_likelihood_of_vectors_has_the_leading_axes_of_the_data():
+    class Named:
+        dims: ClassVar = {"y": ("row", "column")}
+        coords: ClassVar = {}
+
+    assert dims_of("y", (3,), Named()) == ("row",)
+    assert dims_of("y", (3, 2), Named()) == ("row", "column")
+    assert dims_of("y", (3, 2, 1), Named()) == ("y_dim_0", "y_dim_1", "y_dim_2")

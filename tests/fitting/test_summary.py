@@ -110,3 +110,10 @@ def test_unknown_names_are_told_the_known_ones() -> None:
 
 def test_a_prompt_shows_the_table() -> None:
     assert repr(table([1.0], [0.5])) == str(table([1.0], [0.5]))
+
+
+def test_the_first_rows_are_told_apart_by_their_place():
+    """Though labels may be the same."""
+    summary = Summary(["a[x]", "a[x]"], np.array([1.0, 2.0]), np.ones(2), np.zeros((3, 2)), "", {"a": (2,)})
+    np.testing.assert_array_equal(summary.head(5).mean, [1, 2])
+    assert summary.head(1).names == ["a[x]"]

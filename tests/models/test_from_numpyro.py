@@ -145,6 +145,18 @@ def test_it_can_all_that_answers_ask_for() -> None:
     assert list(model.constrained(draws_of(model))) == ["mean", "scale", "effect", "ratio"]
 
 
+@pytest.mark.parametrize("y", [np.array([2.1, 3.4, 2.9]), np.array([1.0, np.nan, 2.0], np.float32)])
+def test_data_are_no_covariates_in_any_precision(y: np.ndarray) -> None:
+    def rows(x: Any, y: Any) -> None:
+        slope = numpyro.sample("slope", dist.Normal())
+        with numpyro.handlers.mask(mask=~np.isnan(y)):
+            numpyro.sample("y", dist.Normal(slope * x, 1.0), obs=y)
+
+    model = dlrd.models.numpyro(rows, np.array([0.1, 0.2, 0.3]), y)
+    assert list(model.observed_data) == ["y"]
+    assert list(model.constant_data) == ["x"]
+
+
 def test_coordinates_are_in_the_order_of_numpyros_samplers() -> None:
     model = groups_model()
     (draw,) = draws_of(model, 1)

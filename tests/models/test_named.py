@@ -171,3 +171,18 @@ def test_fit_of_a_conjugate_posterior() -> None:
 def test_says_what_is_wrong(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=f"^{message}$"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"a": "g", "b": "g"}, r"dims of one name must have one length, got g with 3 in a and 4 in b$"),
+        ({"a": "a"}, r"dims of a must have names of their own, .* got a$"),
+        ({"a": "draw"}, r"dims of a must have names of their own, .* got draw$"),
+        ({"c": ("i", "i")}, r"dims of c must have names of their own, .* got i$"),
+    ],
+)
+def test_axes_that_no_answer_could_have_are_refused(dims, message):
+    shapes = {"a": (3,), "b": (4,), "c": (2, 2)}
+    with pytest.raises(ValueError, match=message):
+        dlrd.models.function(lambda v: jnp.sum(v["a"]), shapes, dims=dims)

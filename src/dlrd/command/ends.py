@@ -69,6 +69,8 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, note)
     try:
         yield
+    except typer.Exit:  # all is said
+        raise
     except BaseException as error:
         if not pressed:
             raise

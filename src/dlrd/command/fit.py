@@ -156,7 +156,7 @@ def _tell(out: Path, left_out: list[str]) -> None:
     from dlrd.command.show import printed
 
     summary = folder.read(out)
-    typer.echo(printed(summary.of(summary.names[:MAX_ROWS])))
+    typer.echo(printed(summary.head(MAX_ROWS)))
     if len(summary.names) > MAX_ROWS:
         typer.echo(f"The table has {len(summary.names):,} rows: dlrd show {out}")
     there = [name for name in folder.RESULTS if (out / name).exists()]

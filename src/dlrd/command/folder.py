@@ -84,7 +84,8 @@ def _write_arviz(path: Path, fit: Fit, key: int, num: int) -> list[str]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
             fit.to_arviz(key, num).to_netcdf(path)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:  # netCDF takes not all names
+        path.unlink(missing_ok=True)
         return [f"{path.name} was left out: {error}"]
     return []
 

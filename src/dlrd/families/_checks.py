@@ -8,8 +8,13 @@ from jaxtyping import Array, ArrayLike
 
 
 def float_array(name: str, value: ArrayLike) -> Array:
-    """The value as an array of jax. What is on the host gets there without a program to be compiled."""
-    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    """The value as an array of jax. What is on the host is copied there, without a program to be compiled."""
+    is_traced = any(
+        isinstance(leaf, Tracer) or hasattr(leaf, "__jax_array__") for leaf in jax.tree.leaves(value)
+    )
+    if is_traced and not isinstance(value, jax.Array):
+        value = jnp.asarray(value)
+    array = value if isinstance(value, jax.Array) else np.array(value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise TypeError(f"{name} must be real, got an array of type {array.dtype}")
     if not jnp.issubdtype(array.dtype, jnp.floating):

@@ -17,6 +17,9 @@ from dlrd.families.curvature import Curvature
 from dlrd.families.low_rank_fit import LowRank, nearest_low_rank
 from dlrd.families.low_rank_geometry import LowRankGeometry, nearest_rotation
 
+MIN_VARIANCE = 1 + 1e-6
+"""Of a direction of the curvature, in units of its diagonal, that is more than rounding."""
+
 
 class LowRankNormal(eqx.Module):
     r"""A normal distribution with covariance $\mathrm{diag}(σ^2) + F F^\top$, F of few columns.
@@ -166,10 +169,12 @@ class LowRankNormal(eqx.Module):
         """The best for the curvature, from its widest directions as columns of F; others begin near zero."""
         dtype, rank = self.loc.dtype, self.factor.shape[1]
         scale, directions, variances = curvature.axes()
-        widest = [i for i in np.argsort(-variances)[:rank] if variances[i] > 1]
+        widest = [i for i in np.argsort(-variances)[:rank] if variances[i] > MIN_VARIANCE]
         factor = np.array(self.factor) * scale[:, None]
         factor[:, : len(widest)] = scale[:, None] * directions[:, widest] * np.sqrt(variances[widest] - 1)
-        best = nearest_low_rank(curvature, LowRank(np.asarray(scale, float), np.asarray(factor, float)))
+        best = LowRank(np.asarray(scale, float), np.asarray(factor, float))
+        if widest:
+            best = nearest_low_rank(curvature, best)
         arrays = point, np.log(best.scale), best.factor
         return LowRankNormal(*(np.asarray(array, dtype) for array in arrays))
 

@@ -52,6 +52,7 @@ def nearest_low_rank(curvature: Curvature, start: LowRank) -> LowRank:
         )
 
     diagonal = np.asarray(curvature.diagonal, float)
+    least = np.log(MIN_SHARE / (unit * np.sqrt(diagonal)))
     place = np.concatenate([np.zeros(dim), (start.factor / unit[:, None]).ravel()])
     with np.errstate(over="ignore", invalid="ignore"):
         found: Any = scipy.optimize.minimize(
@@ -59,7 +60,7 @@ def nearest_low_rank(curvature: Curvature, start: LowRank) -> LowRank:
             place,
             jac=True,
             method="L-BFGS-B",
-            bounds=[(np.log(MIN_SHARE), None)] * dim + [(None, None)] * (len(place) - dim),
+            bounds=[(low, None) for low in least] + [(None, None)] * (len(place) - dim),
             options={
                 "maxiter": MAX_ITERATIONS,
                 "ftol": MIN_GAIN / max(abs(loss(place)[0]), 1.0),

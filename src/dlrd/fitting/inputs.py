@@ -25,13 +25,15 @@ def as_key(key: Any) -> Key[Array, ""]:
             return key
         raise ValueError(f"key must be a single key, got {key.shape}; fit_many takes several")
     if isinstance(key, (jax.Array, np.ndarray)) and key.dtype == np.uint32 and key.shape == (2,):
-        return jax.random.wrap_key_data(jax.device_put(key))
+        return jax.random.wrap_key_data(jax.device_put(np.array(key)))
     raise TypeError(f"key must be a whole number or jax.random.key(0), got {shown(key)}")
 
 
 def _key_of_seed(seed: int) -> Key[Array, ""]:
     """`jax.random.key`, for usual seeds and jax's usual generator without a program to be compiled."""
-    if jax.config.values["jax_default_prng_impl"] == "threefry2x32" and 0 <= seed < 2**31:
+    settings = jax.config.values
+    is_usual = settings["jax_default_prng_impl"] == "threefry2x32" and not settings["jax_random_seed_offset"]
+    if is_usual and 0 <= seed < 2**31:
         return jax.random.wrap_key_data(jax.device_put(np.array([0, seed], np.uint32)))
     return jax.random.key(seed)
 

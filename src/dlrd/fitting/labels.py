@@ -33,13 +33,19 @@ def as_variables(draws: Any, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     array = np.asarray(draws)
     shapes = flat_shapes(names, array.shape[1:])
     columns = array.reshape(len(array), -1).T
-    return {"z": array} if list(shapes) == ["z"] else dict(zip(shapes, columns, strict=True))
+    is_whole = shapes == {"z": array.shape[1:]}
+    return {"z": array} if is_whole else dict(zip(shapes, columns, strict=True))
 
 
 def dims_of(name: str, shape: tuple[int, ...], model: Model | None) -> tuple[str, ...]:
     """The names of a variable's axes: the model's, or ArviZ's for axes without one."""
     dims = model.dims.get(name, ()) if isinstance(model, Labelled) else ()
-    return dims if len(dims) == len(shape) else tuple(f"{name}_dim_{i}" for i in range(len(shape)))
+    # The log likelihood of a vector is one number: it lacks the last axes of the data.
+    return (
+        tuple(dims[: len(shape)])
+        if len(dims) >= len(shape)
+        else tuple(f"{name}_dim_{i}" for i in range(len(shape)))
+    )
 
 
 def labels_along(dim: str, size: int, model: Model | None) -> np.ndarray:

@@ -69,13 +69,21 @@ class Summary:
             got = shown(unknown[0]) if unknown else "none"
             raise ValueError(f"var_names must be among {known}{more}, got {got}")
         chosen = [i for name in wanted for i in rows[name]]
+        return self._rows(chosen, {name: self.shapes.get(name, ()) for name in wanted})
+
+    def head(self, num: int) -> "Summary":
+        """The first rows, each by itself."""
+        chosen = list(range(min(num, len(self.names))))
+        return self._rows(chosen, {self.names[i]: () for i in chosen})
+
+    def _rows(self, chosen: list[int], shapes: Shapes) -> "Summary":
         return replace(
             self,
             names=[self.names[i] for i in chosen],
             mean=self.mean[chosen],
             std=self.std[chosen],
             quantiles=self.quantiles[:, chosen],
-            shapes={name: self.shapes.get(name, ()) for name in wanted},
+            shapes=shapes,
         )
 
 

@@ -7,6 +7,8 @@ import numpy as np
 
 GOOD_TAIL, FAIR_TAIL = 0.5, 0.7
 """Values of k̂ up to which importance sampling works well, and works at all."""
+CLOSE = 0.01
+"""A divergence from the posterior, in nats, up to which k̂ does not matter: no mean is off by 0.15 sd."""
 
 
 class Rung(NamedTuple):
@@ -34,6 +36,7 @@ class Verdict:
     gradients: dict[str, int]  # spent, by phase
     warnings: list[str]  # what may be wrong, and what to do
     rungs: list[Rung] = field(default_factory=list)  # where the fit was to choose the family: all it tried
+    divergence: float = float("nan")  # KL of the family from the posterior, in nats, as its draws show it
 
     @property
     def num_gradients(self) -> int:
@@ -47,6 +50,10 @@ class Verdict:
             return "k̂ is not known: there were too few draws."
         if self.tail_shape <= GOOD_TAIL:
             meaning = "the family is close to the posterior."
+        elif self.divergence <= CLOSE:
+            meaning = (
+                f"of ratios so near one (KL {self.divergence:.1g}) that the family is close all the same."
+            )
         elif self.tail_shape <= FAIR_TAIL:
             meaning = "the family is fair; importance sampling would correct it."
         else:

@@ -103,11 +103,15 @@ def named_model(
     supports = {name: _support(name, given) for name, given in variables.items()}
     axes = {name: _axes(name, given, supports) for name, given in (dims or {}).items()}
     labels = {dim: np.asarray(given) for dim, given in (coords or {}).items()}
-    sizes = {
-        dim: (size, name)
-        for name, own in axes.items()
-        for dim, size in zip(own, supports[name].shape, strict=True)
-    }
+    sizes: dict[str, tuple[int, str]] = {}
+    for name, own in axes.items():
+        for dim, size in zip(own, supports[name].shape, strict=True):
+            if sizes.setdefault(dim, (size, name))[0] != size:
+                length, other = sizes[dim]
+                raise ValueError(
+                    f"dims of one name must have one length, got {dim} with {length} in {other} "
+                    f"and {size} in {name}"
+                )
     for dim, given in labels.items():
         if dim not in sizes:
             raise ValueError(f"coords must be of axes that dims names, got labels for {dim}")
@@ -134,6 +138,12 @@ def _axes(name: str, given: Any, supports: dict[str, Support]) -> tuple[str, ...
     if name not in supports:
         raise ValueError(f"dims must be of the variables {', '.join(supports)}, got {shown(name)}")
     dims = (given,) if isinstance(given, str) else tuple(given)
+    taken = [dim for dim in dims if dim in (*supports, "chain", "draw") or dims.count(dim) > 1]
+    if taken:
+        raise ValueError(
+            f"dims of {name} must have names of their own, unlike variables, chain and draw, and each once; "
+            f"got {taken[0]}"
+        )
     if len(dims) != len(supports[name].shape):
         raise ValueError(
             f"dims of {name} must name each axis of its shape {supports[name].shape}, got {shown(given)}"

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -32,13 +32,17 @@ def double_precision() -> Iterator[None]:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """All families that were measured, each with its certificate."""
-    original, kept = stepping.certify, []
+    kept: Seen = []
 
-    def certify(model: Any, family: Any, *args: Any) -> Certificate:
-        kept.append((member_of(family), original(model, family, *args)))
-        return kept[-1][1]
+    def spied(original: Callable[..., Certificate]) -> Callable[..., Certificate]:
+        def measure(model: Any, family: Any, *args: Any) -> Certificate:
+            kept.append((member_of(family), original(model, family, *args)))
+            return kept[-1][1]
 
-    monkeypatch.setattr(stepping, "certify", certify)
+        return measure
+
+    for name in ("certify", "with_more_values"):
+        monkeypatch.setattr(stepping, name, spied(getattr(stepping, name)))
     return kept
 
 

@@ -1,5 +1,6 @@
 """`dlrd.fit` without an optimiser: an automatic fit from the call to its result."""
 
+import contextlib
 import time
 from typing import Any
 
@@ -9,20 +10,20 @@ from jaxtyping import Array, Key
 from dlrd.families import Family, member_of, split
 from dlrd.fitting import inputs
 from dlrd.fitting.automatic.judge.advice import warnings
-from dlrd.fitting.automatic.judge.psis import tail_shape
+from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
 from dlrd.fitting.automatic.plan import Plan, Task, task_for
 from dlrd.fitting.automatic.run import run_until_sure
 from dlrd.fitting.automatic.snapshot import restore, snapshot
 from dlrd.fitting.automatic.start.short_runs import begin
 from dlrd.fitting.automatic.state import AutomaticState, fresh_steps
-from dlrd.fitting.automatic.steps.stepping import look_at_tail
+from dlrd.fitting.automatic.steps.stepping import look_at_tail, with_values
 from dlrd.fitting.checkpoint import Checkpoint
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.progress import Reading, elbo_reading, progress_display
 from dlrd.fitting.request import Request
 from dlrd.fitting.result import Fit
-from dlrd.fitting.verdict import Verdict
+from dlrd.fitting.verdict import CLOSE, FAIR_TAIL, Verdict
 from dlrd.models import Model
 
 
@@ -65,6 +66,7 @@ def fit_automatically(
                     inputs.raise_bad_start(model, family, key, task.method.num_draws)
             if not is_sure and outcome is not Outcome.DIVERGED:
                 state, outcome = run_until_sure(task, state, report)
+                state = state if outcome is Outcome.INTERRUPTED else look_at_tail(task, state)
         except KeyboardInterrupt:
             # While it was not in the loop of steps, which notes the first one by itself.
             outcome = Outcome.INTERRUPTED
@@ -75,21 +77,23 @@ def fit_automatically(
         state = AutomaticState(initial, split(family)[1], Recorder(every=1), {"start": 0}, family)
     elif checkpoint is not None:
         checkpoint.write(snapshot(state, outcome, task.tolerance))
-    # Behind the checkpoint: what goes on from there must not have spent more than a fit that did not stop.
-    final = state if outcome is Outcome.INTERRUPTED else look_at_tail(task, state)
-    return _result(task, final, outcome, time.perf_counter() - begun)
+    return _result(task, state, outcome, time.perf_counter() - begun)
 
 
 def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float) -> Fit:
     """What was measured, the latest or the best of a fit that diverged, and nothing else."""
     measured = state.best if outcome is Outcome.DIVERGED and state.best is not None else state.latest
+    if measured is not None and outcome is not Outcome.INTERRUPTED:
+        with contextlib.suppress(KeyboardInterrupt):  # all that matters is there
+            measured = with_values(task, measured)
     model = task.method.model
     family = member_of(state.origin if measured is None else measured.family)
     seen = None if measured is None else measured.certificate
     # The tail of ratios that have a noise of their own says nothing about the family.
-    shape, shape_error = float("nan"), float("nan")
+    shape, shape_error, apart = 3 * (float("nan"),)
     if seen is not None and model.is_exact:
-        shape, shape_error = tail_shape(seen.log_ratios)
+        (shape, shape_error), apart = tail_shape(seen.log_ratios), divergence(seen.log_ratios)
+    is_far = shape > FAIR_TAIL and not apart <= CLOSE
     numbers: dict[str, Any] = {
         name: float("nan") if seen is None else getattr(seen, name)
         for name in ("gap", "gap_error", "elbo", "elbo_error")
@@ -109,7 +113,8 @@ def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float)
             tail_shape_error=shape_error,
             is_certain=outcome is Outcome.CERTIFIED,
             gradients=state.gradients,
-            warnings=warnings(state, family, seen, outcome, shape, model, task.tolerance),
+            divergence=apart,
+            warnings=warnings(state, family, seen, outcome, is_far, model, task.tolerance),
             **numbers,
         ),
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlrd.fitting.automatic.judge.psis import tail_shape
+from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
 
 NUM = 40_000
 NUM_TAIL = int(3 * np.sqrt(NUM))
@@ -68,3 +68,16 @@ def test_ratios_beyond_all_bounds_are_far_from_the_posterior() -> None:
     assert tail_shape(np.linspace(0, 1e6, 1000))[0] > 0.7
     half_equal = np.concatenate([np.linspace(-1, 0, 900), np.zeros(100)])
     assert tail_shape(half_equal) == (np.inf, np.inf)
+
+
+def test_divergence_of_two_normals() -> None:
+    """Of N(0, 1) from N(1, 1): log p − log q = z − ½, and the divergence is ½."""
+    z = np.random.default_rng(0).standard_normal(100_000)
+    error = np.sqrt((np.e - 1) / len(z)) + 1 / np.sqrt(len(z))  # of the mean of p/q, and of its logarithm
+    assert abs(divergence(z - 0.5) - 0.5) < 5 * error
+    np.testing.assert_allclose(divergence(z + 1000.0), divergence(z))
+
+
+def test_divergence_leaves_out_what_is_not_finite() -> None:
+    assert divergence(np.array([0.0, np.nan, 0.0, -np.inf])) == 0
+    assert np.isnan(divergence(np.array([np.nan])))

@@ -141,8 +141,8 @@ def test_mean_field_start_is_the_best_one() -> None:
     assert 0.5 * away @ precision @ away < 1e-2
 
 
-def test_low_rank_start_has_the_widest_direction() -> None:
-    """Of a precision D½ (I − a v vᵀ) D½, v with entries ±1/√d: the start's divergence is known."""
+def test_low_rank_start_is_the_posterior_where_that_is_of_low_rank() -> None:
+    """As one with precision D½ (I − a v vᵀ) D½, v with entries ±1/√d."""
     dim, share = 20, 0.9
     scales = np.geomspace(0.1, 10, dim)
     direction = np.resize([1.0, -1.0, -1.0], dim) / np.sqrt(dim)
@@ -150,11 +150,8 @@ def test_low_rank_start_has_the_widest_direction() -> None:
     objective = normal(np.linalg.inv(precision), np.zeros(dim))
     starts = find_modes(objective, dlrd.LowRankNormal.standard(dim, 1), KEY, 1)
     exact = dlrd.FullRankNormal(np.zeros(dim), np.linalg.cholesky(np.linalg.inv(precision)))
-    # The diagonal of the precision is D (1 − a/d): by so much all narrow directions are too wide.
-    ratio = 1 / (1 - share / dim)
-    expected = 0.5 * (dim - 1) * (ratio - 1 - np.log(ratio))
     found = float(dlrd.kl(starts[0].family, exact))
-    assert abs(found - expected) < 1e-2  # as far from the mode as a search may end
+    assert found < 1e-2  # as far from the mode as a search may end
     assert found < 0.1 * float(dlrd.kl(dlrd.MeanFieldNormal(np.zeros(dim), np.log(scales)), exact))
 
 

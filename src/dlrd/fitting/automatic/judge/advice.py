@@ -25,14 +25,24 @@ def warnings(
     family: Family,
     certificate: Certificate | None,
     outcome: Outcome,
-    tail_shape: float,
+    is_far: bool,
     model: Model,
     tolerance: float,
 ) -> list[str]:
-    """Sentences about what a user should know of the family that is returned."""
+    """Sentences about what a user should know of the family that is returned.
+
+    Args:
+        state: of the fit.
+        family: what is returned.
+        certificate: of it.
+        outcome: why the fit ended.
+        is_far: whether the tail of the ratios tells that the family is far from the posterior.
+        model: what was fitted.
+        tolerance: of the fit.
+    """
     found = [] if certificate is None else _of_draws(certificate)
     found += _of_search(state.search, model)
-    if tail_shape > FAIR_TAIL:
+    if is_far:
         way_out = getattr(family, "richer", "a richer family, or another parameterisation")
         if state.search.funnel is None:  # or else it has been said
             way_out += _in_code("; a centred hierarchy may gain from", model, range(model.dim))

@@ -46,7 +46,7 @@ def look(
         num_blocks: that are looked at, all at the most.
         has_gradients: whether to look at them; else at values alone.
     """
-    seen = _program(model, has_gradients)(
+    seen = _program(model, has_gradients and _can_tell(model, family))(
         family, several(key, NUM_BLOCKS), np.int32(index), np.int32(num_blocks)
     )
     return jax.tree.map(lambda rows: np.asarray(rows, float)[:num_blocks], seen)
@@ -54,9 +54,14 @@ def look(
 
 def prepare_look(model: Model, family: Family, key: Key[Array, ""], has_gradients: bool = True) -> None:
     """Begins to compile what looks at such families need."""
-    _program(model, has_gradients).prepare(
+    _program(model, has_gradients and _can_tell(model, family)).prepare(
         family, several(key, NUM_BLOCKS), np.int32(0), np.int32(NUM_BLOCKS)
     )
+
+
+def _can_tell(model: Model, family: Family) -> bool:
+    """Whether gradients tell something about the gap."""
+    return model.has_gradient and isinstance(family, Certifiable)
 
 
 @functools.lru_cache(maxsize=16)
@@ -96,12 +101,13 @@ def _block(
     noise = _mirrored(key, index, family.noise_size, jnp.result_type(*jax.tree.leaves(family)))
     draws = family.from_noise(noise)
     log_prob = log_prob_of(family, noise, draws)
-    if not (has_gradients and model.has_gradient and isinstance(family, Certifiable)):
+    if not has_gradients:
         return Look(model.values(draws, own_key) - log_prob, None)
     values, slopes = model.values_and_gradients(draws, own_key)
     log_ratios = values - log_prob
     chosen = finite_rows(log_ratios, slopes)
     slopes, noise = slopes[chosen], noise[chosen]
+    assert isinstance(family, Certifiable)
     return Look(log_ratios, family.fisher_coordinates(family.natural_gradient(slopes, noise)))
 
 

@@ -15,7 +15,7 @@ from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task, working_form
 from dlrd.fitting.automatic.start.candidates import Start, as_given, find_footholds, find_modes
 from dlrd.fitting.automatic.start.objective import Objective
 from dlrd.fitting.automatic.state import AutomaticState, Search, fresh_steps
-from dlrd.fitting.automatic.steps.stepping import steps_for, take_certificate, take_steps
+from dlrd.fitting.automatic.steps.stepping import has_cheap_values, steps_for, take_certificate, take_steps
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.loop import prepare_steps
 from dlrd.fitting.outcome import Outcome
@@ -101,7 +101,8 @@ def _short_run(task: Task, family: Family) -> AutomaticState:
     )
     prepare_steps(task.method, state.rest, state.steps)
     prepare_look(task.method.model, family, task.key)
-    prepare_look(task.method.model, family, task.key, has_gradients=False)
+    if has_cheap_values(task.method.model):
+        prepare_look(task.method.model, family, task.key, has_gradients=False)
     return _run_until(task, state, steps_for(task, state, FIRST_GRADIENTS))
 
 

@@ -13,6 +13,7 @@ from dlrd.fitting.automatic.state import AutomaticState, Measured
 from dlrd.fitting.loop import Rows, run
 from dlrd.fitting.step import State
 from dlrd.gradients.natural import hessian_rows
+from dlrd.models import Model
 from dlrd.models.second_order import COST
 
 NUM_TAIL_DRAWS, MAX_TAIL_SHARE = 2048, 0.1
@@ -70,22 +71,32 @@ def lengthen_certificate(task: Task, state: AutomaticState, num_draws: int) -> A
 
 
 def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
-    """Goes on with the last certificate until k̂ is steady: with values alone, which are cheap in jax.
+    """Goes on with the last certificate until k̂ is steady, as far as that is little beside all the rest.
 
-    Outside jax, only as far as that is little beside all the rest.
+    Of models outside jax, where values are as dear as gradients; `with_values` serves the others.
     """
-    model = task.method.model
-    if state.latest is None or not model.is_exact:
+    if state.latest is None or has_cheap_values(task.method.model):
         return state
-    if not model.can_fail:
-        family, seen, *_ = state.latest
-        longer = with_more_values(model, family, certificate_key(task, state), seen, NUM_TAIL_DRAWS)
-        return replace(state, latest=state.latest._replace(certificate=longer))
     spent = state.num_gradients
     affordable = min(int(MAX_TAIL_SHARE * spent), task.max_gradients - spent)
     have = state.latest.certificate.num_draws
     more = min(NUM_TAIL_DRAWS - have, affordable) // MIN_DRAWS * MIN_DRAWS
     return state if more <= 0 else lengthen_certificate(task, state, have + more)
+
+
+def has_cheap_values(model: Model) -> bool:
+    """Whether some thousand values are nothing beside a fit: in jax, and of all data."""
+    return model.is_exact and not model.can_fail
+
+
+def with_values(task: Task, measured: Measured) -> Measured:
+    """What was measured, with so many values that k̂ is steady, where they are cheap. They do not count."""
+    model = task.method.model
+    if not has_cheap_values(model):
+        return measured
+    key = derived(task.key, 0, measured.step, 0)  # that of the certificate
+    seen = with_more_values(model, measured.family, key, measured.certificate, NUM_TAIL_DRAWS)
+    return measured._replace(certificate=seen)
 
 
 def certificate_key(task: Task, state: AutomaticState, use: int = 0) -> Key[Array, ""]:
