@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 def schools(effect: jax.Array, error: jax.Array) -> None:
     """What the schools have in common, and how they differ."""
     mu = numpyro.sample("mu", dist.Normal(0, 5))
-    tau = numpyro.sample("tau", dist.HalfCauchy(5))
+    tau = numpyro.sample("tau", dist.HalfNormal(5))
     with numpyro.plate("school", len(effect)):
         offset = numpyro.sample("offset", dist.Normal(0, 1))
         theta = numpyro.deterministic("theta", mu + tau * offset)
@@ -27,5 +27,5 @@ def log_density(z: jax.Array, effect: jax.Array, error: jax.Array) -> jax.Array:
     """The same of one vector: mu, log tau, and the eight offsets."""
     mu, log_tau, offset = z[0], z[1], z[2:]
     tau = jnp.exp(log_tau)
-    log_prior = -0.5 * (mu / 5) ** 2 - jnp.log1p((tau / 5) ** 2) + log_tau - 0.5 * offset @ offset
+    log_prior = -0.5 * (mu / 5) ** 2 - 0.5 * (tau / 5) ** 2 + log_tau - 0.5 * offset @ offset
     return log_prior - 0.5 * jnp.sum(((effect - mu - tau * offset) / error) ** 2)

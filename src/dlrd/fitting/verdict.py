@@ -48,17 +48,16 @@ class Verdict:
         """k̂ in plain words."""
         if np.isnan(self.tail_shape):
             return "k̂ is not known: there were too few draws."
+        shape = f"k̂ = {self.tail_shape:.2f} ± {self.tail_shape_error:.2f}"
         if self.tail_shape <= GOOD_TAIL:
-            meaning = "the family is close to the posterior."
-        elif self.divergence <= CLOSE:
-            meaning = (
-                f"of ratios so near one (KL {self.divergence:.1g}) that the family is close all the same."
+            return f"{shape}: the family is close to the posterior."
+        if self.divergence <= CLOSE:
+            return (
+                f"{shape}, but the ratios are all near one (KL {self.divergence:.1g}): the family is close."
             )
-        elif self.tail_shape <= FAIR_TAIL:
-            meaning = "the family is fair; importance sampling would correct it."
-        else:
-            meaning = "the family is far from the posterior in its tails; means and sds may be off."
-        return f"k̂ = {self.tail_shape:.2f} ± {self.tail_shape_error:.2f}: {meaning}"
+        if self.tail_shape <= FAIR_TAIL:
+            return f"{shape}: the family is fair; importance sampling would correct it."
+        return f"{shape}: the family is far from the posterior in its tails; means and sds may be off."
 
     @property
     def gap_sentence(self) -> str:
