@@ -67,7 +67,7 @@ def fit(
         tolerance: of an automatic fit: the gap between the ELBO and the highest that the family can reach
             nearby, in nats; 0.01 if not given, or 2e-4 a dimension where that is more.
         max_gradients: of an automatic fit: its budget; 100,000 if not given. The search for a first start and
-            the first 512 draws are not cut short, and up to 2,048 values behind k̂ do not count.
+            the first 512 draws are not cut short, and up to 8,192 values behind k̂ do not count.
         starts: of an automatic fit: points from which it looks for modes; 16 if not given.
         optimizer: an optax transformation, as `optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))`.
         steps: how many, with `optimizer`.

@@ -7,8 +7,6 @@ import numpy as np
 
 GOOD_TAIL, FAIR_TAIL = 0.5, 0.7
 """Values of k̂ up to which importance sampling works well, and works at all."""
-CLOSE = 0.01
-"""A divergence from the posterior, in nats, up to which k̂ does not matter: no mean is off by 0.15 sd."""
 
 
 class Rung(NamedTuple):
@@ -36,7 +34,6 @@ class Verdict:
     gradients: dict[str, int]  # spent, by phase
     warnings: list[str]  # what may be wrong, and what to do
     rungs: list[Rung] = field(default_factory=list)  # where the fit was to choose the family: all it tried
-    divergence: float = float("nan")  # KL of the family from the posterior, in nats, as its draws show it
 
     @property
     def num_gradients(self) -> int:
@@ -51,10 +48,6 @@ class Verdict:
         shape = f"k̂ = {self.tail_shape:.2f} ± {self.tail_shape_error:.2f}"
         if self.tail_shape <= GOOD_TAIL:
             return f"{shape}: the family is close to the posterior."
-        if self.divergence <= CLOSE:
-            return (
-                f"{shape}, but the ratios are all near one (KL {self.divergence:.1g}): the family is close."
-            )
         if self.tail_shape <= FAIR_TAIL:
             return f"{shape}: the family is fair; importance sampling would correct it."
         return f"{shape}: the family is far from the posterior in its tails; means and sds may be off."

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 from dlrd.families import Family, member_of, split
 from dlrd.fitting import inputs
 from dlrd.fitting.automatic.judge.advice import warnings
-from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
+from dlrd.fitting.automatic.judge.psis import tail_shape
 from dlrd.fitting.automatic.plan import Plan, Task, task_for
 from dlrd.fitting.automatic.run import run_until_sure
 from dlrd.fitting.automatic.snapshot import restore, snapshot
@@ -23,7 +23,7 @@ from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.progress import Reading, elbo_reading, progress_display
 from dlrd.fitting.request import Request
 from dlrd.fitting.result import Fit
-from dlrd.fitting.verdict import CLOSE, FAIR_TAIL, Verdict
+from dlrd.fitting.verdict import FAIR_TAIL, Verdict
 from dlrd.models import Model
 
 
@@ -90,10 +90,10 @@ def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float)
     family = member_of(state.origin if measured is None else measured.family)
     seen = None if measured is None else measured.certificate
     # The tail of ratios that have a noise of their own says nothing about the family.
-    shape, shape_error, apart = 3 * (float("nan"),)
+    shape, shape_error = float("nan"), float("nan")
     if seen is not None and model.is_exact:
-        (shape, shape_error), apart = tail_shape(seen.log_ratios), divergence(seen.log_ratios)
-    is_far = shape > FAIR_TAIL and not apart <= CLOSE
+        shape, shape_error = tail_shape(seen.log_ratios)
+    is_far = shape > FAIR_TAIL
     numbers: dict[str, Any] = {
         name: float("nan") if seen is None else getattr(seen, name)
         for name in ("gap", "gap_error", "elbo", "elbo_error")
@@ -113,7 +113,6 @@ def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float)
             tail_shape_error=shape_error,
             is_certain=outcome is Outcome.CERTIFIED,
             gradients=state.gradients,
-            divergence=apart,
             warnings=warnings(state, family, seen, outcome, is_far, model, task.tolerance),
             **numbers,
         ),

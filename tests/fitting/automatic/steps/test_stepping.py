@@ -20,6 +20,7 @@ from dlrd.fitting.automatic.steps import stepping
 from dlrd.fitting.automatic.steps.stepping import (
     MAX_TAIL_SHARE,
     MIN_STEPS,
+    NUM_DOUBTFUL_DRAWS,
     NUM_TAIL_DRAWS,
     certificate_key,
     lengthen_certificate,
@@ -133,6 +134,21 @@ def test_values_alone_are_those_of_a_longer_certificate(made: Task, looked: Auto
     assert (after.gap, after.gain) == (before.gap, before.gain)
     assert after.elbo == np.mean(after.log_ratios)
     assert look_at_tail(made, looked) is looked  # costs nothing where values are cheap
+
+
+def test_doubtful_tails_get_more_values(
+    made: Task, looked: AutomaticState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large k̂ of ratios that are all near one."""
+    assert looked.latest is not None
+    for shape, apart, num_draws in (
+        (0.6, 0.001, NUM_TAIL_DRAWS),
+        (0.8, 0.02, NUM_TAIL_DRAWS),
+        (0.8, 0.001, NUM_DOUBTFUL_DRAWS),
+    ):
+        monkeypatch.setattr(stepping, "tail_shape", lambda ratios, shape=shape: (shape, 0.1))
+        monkeypatch.setattr(stepping, "divergence", lambda ratios, apart=apart: apart)
+        assert with_values(made, looked.latest).certificate.num_draws == num_draws
 
 
 class Outside(FunctionModel):

@@ -58,8 +58,7 @@ def tail_shape(log_ratios: Float[np.ndarray, " draw"]) -> tuple[float, float]:
 def divergence(log_ratios: Float[np.ndarray, " draw"]) -> float:
     r"""The divergence $KL(q ‖ p)$ of the family from the posterior, in nats: $\log E[p/q] - E[\log p/q]$.
 
-    Too low where draws miss a part of the posterior. Where it is small, so are the errors of means and sds,
-    whatever the shape of the tail: that of ratios which are all near one may be any.
+    As the draws show it: too low where they miss a part of the posterior.
 
     Args:
         log_ratios: log p − log q at independent draws from q; a constant does not matter.

@@ -7,17 +7,21 @@ from jaxtyping import Array, Key
 
 from dlrd.families import SecondOrder
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, certify, with_more_values
+from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
 from dlrd.fitting.automatic.keys import derived
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState, Measured
 from dlrd.fitting.loop import Rows, run
 from dlrd.fitting.step import State
+from dlrd.fitting.verdict import FAIR_TAIL
 from dlrd.gradients.natural import hessian_rows
 from dlrd.models import Model
 from dlrd.models.second_order import COST
 
 NUM_TAIL_DRAWS, MAX_TAIL_SHARE = 2048, 0.1
 """Draws behind k̂ at the end, and what of the fit's gradients they may cost where values are as dear."""
+NUM_DOUBTFUL_DRAWS, NEAR = 4 * NUM_TAIL_DRAWS, 0.01
+"""Draws behind k̂ where it is large and yet the divergence that the ratios show is below that, in nats."""
 MIN_STEPS = 16
 """With Hessians, before the first certificate."""
 Report = Callable[[AutomaticState], None]
@@ -90,12 +94,18 @@ def has_cheap_values(model: Model) -> bool:
 
 
 def with_values(task: Task, measured: Measured) -> Measured:
-    """What was measured, with so many values that k̂ is steady, where they are cheap. They do not count."""
-    model = task.method.model
+    """What was measured, with so many values that k̂ is steady, where they are cheap. They do not count.
+
+    A few ratios that are larger than others which are all near one give any k̂: the beginning of a tail, or
+    nothing. More draws tell.
+    """
+    model, family, seen = task.method.model, measured.family, measured.certificate
     if not has_cheap_values(model):
         return measured
     key = derived(task.key, 0, measured.step, 0)  # that of the certificate
-    seen = with_more_values(model, measured.family, key, measured.certificate, NUM_TAIL_DRAWS)
+    seen = with_more_values(model, family, key, seen, NUM_TAIL_DRAWS)
+    if tail_shape(seen.log_ratios)[0] > FAIR_TAIL and divergence(seen.log_ratios) <= NEAR:
+        seen = with_more_values(model, family, key, seen, NUM_DOUBTFUL_DRAWS)
     return measured._replace(certificate=seen)
 
 
