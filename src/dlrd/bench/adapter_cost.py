@@ -22,6 +22,13 @@ def numpyro_hierarchy(repeats: int = 9) -> Row:
     return row("NumPyro", dlrd.models.numpyro(hierarchy(*data)), by_hand(*data), reach=1.1, repeats=repeats)
 
 
+def pymc_hierarchy(repeats: int = 9) -> Row:
+    """The same of a PyMC model."""
+    data = made_data()
+    model = dlrd.models.pymc(hierarchy_in_pymc(*data))
+    return row("PyMC", model, by_hand(*data, in_order=pymc_order), reach=1.3, repeats=repeats)
+
+
 def hierarchy(group: np.ndarray, x: np.ndarray, y: np.ndarray) -> Callable[[], None]:
     """As a NumPyro model."""
     import numpyro
@@ -40,6 +47,29 @@ def hierarchy(group: np.ndarray, x: np.ndarray, y: np.ndarray) -> Callable[[], N
     return model
 
 
+def hierarchy_in_pymc(group: np.ndarray, x: np.ndarray, y: np.ndarray) -> Any:
+    """As a PyMC model."""
+    import pymc as pm
+
+    with pm.Model() as model:
+        mean, slope = pm.Normal("mean", 0, 5), pm.Normal("slope", 0, 1)
+        spread, noise = pm.HalfNormal("spread", 1), pm.HalfNormal("noise", 1)
+        level = pm.Normal("level", mean, spread, shape=NUM_GROUPS)
+        pm.Normal("y", level[group] + slope * x, noise, observed=y)
+    return model
+
+
+def numpyro_order(z: Array) -> tuple[Array, ...]:
+    """The levels, the mean, the log noise, the slope and the log spread of a draw, as NumPyro orders them."""
+    return z[:NUM_GROUPS], *z[NUM_GROUPS:]
+
+
+def pymc_order(z: Array) -> tuple[Array, ...]:
+    """The same of a draw in PyMC's order."""
+    mean, slope, log_spread, log_noise = z[:4]
+    return z[4:], mean, log_noise, slope, log_spread
+
+
 def made_data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Groups, a covariate, what is observed."""
     rng = np.random.default_rng(0)
@@ -47,16 +77,20 @@ def made_data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return group, x, 0.3 * x + rng.normal(size=NUM_GROUPS)[group] + rng.normal(size=NUM_ROWS)
 
 
-def by_hand(group: np.ndarray, x: np.ndarray, y: np.ndarray) -> LogDensity:
-    """The density of the levels, the mean, the log noise, the slope and the log spread, in this order."""
+def by_hand(
+    group: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    in_order: Callable[[Array], tuple[Array, ...]] = numpyro_order,
+) -> LogDensity:
+    """The density of the levels, the mean, the log noise, the slope and the log spread."""
 
     def normal(value: Any, mean: Any, scale: Any) -> Array:
         # Other formulas of the same cost up to a fifth less or more: this is the one of NumPyro.
         return -0.5 * ((value - mean) / scale) ** 2 - jnp.log(jnp.sqrt(2 * jnp.pi) * scale)
 
     def log_density(z: Float[Array, " dim"]) -> Float[Array, ""]:
-        level = z[:NUM_GROUPS]
-        mean, log_noise, slope, log_spread = z[NUM_GROUPS:]
+        level, mean, log_noise, slope, log_spread = in_order(z)
         noise, spread = jnp.exp(log_noise), jnp.exp(log_spread)
         priors = normal(mean, 0.0, 5.0) + normal(slope, 0.0, 1.0)
         priors += normal(noise, 0.0, 1.0) + normal(spread, 0.0, 1.0) + 2 * jnp.log(2.0)

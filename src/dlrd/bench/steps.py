@@ -47,6 +47,7 @@ def _rows() -> Iterator[Row]:
     yield from field_cost.field_gradients()
     yield fit_cost.many_runs()
     yield adapter_cost.numpyro_hierarchy()
+    yield adapter_cost.pymc_hierarchy()
     yield from start_cost.imports()
 
 
