@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -79,10 +79,10 @@ class Counties(FunctionModel):
     The posterior is conjugate but for the scale, and the answers are known for any draws.
     """
 
-    dims = {"level": ("county",), "y": ("county", "house"), "floor": ("house",)}  # noqa: RUF012
-    coords = {"county": np.array(["AITKIN", "ANOKA"])}  # noqa: RUF012
-    observed_data = {"y": np.array([[1.0, 1.5, 0.5], [2.0, 2.5, 1.5]])}  # noqa: RUF012
-    constant_data = {"floor": np.array([0, 1, 0])}  # noqa: RUF012
+    dims: ClassVar = {"level": ("county",), "y": ("county", "house"), "floor": ("house",)}
+    coords: ClassVar = {"county": np.array(["AITKIN", "ANOKA"])}
+    observed_data: ClassVar = {"y": np.array([[1.0, 1.5, 0.5], [2.0, 2.5, 1.5]])}
+    constant_data: ClassVar = {"floor": np.array([0, 1, 0])}
 
     def __init__(self) -> None:
         super().__init__(self.log_joint, (3,), ("log sigma", "level[0]", "level[1]"))

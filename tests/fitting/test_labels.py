@@ -10,8 +10,8 @@ from dlrd.models import Model
 
 
 class Labels:
-    dims = {"x": ("side", "other"), "bad": ("side",)}  # noqa: RUF012
-    coords = {"side": np.array(["left", "right"])}  # noqa: RUF012
+    dims: ClassVar = {"x": ("side", "other"), "bad": ("side",)}
+    coords: ClassVar = {"side": np.array(["left", "right"])}
 
 
 @pytest.fixture

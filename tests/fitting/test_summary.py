@@ -1,6 +1,6 @@
 """The table of a fitted distribution."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -93,8 +93,8 @@ def test_rows_of_variables() -> None:
 
 def test_labels_are_those_of_the_model() -> None:
     class Labels:
-        dims = {"x": ("side",)}  # noqa: RUF012
-        coords = {"side": np.array(["left", "right"])}  # noqa: RUF012
+        dims: ClassVar = {"x": ("side",)}
+        coords: ClassVar = {"side": np.array(["left", "right"])}
 
     model: Any = Labels()
     assert summarize_draws({"x": np.ones((3, 2))}, "", model).names == ["x[left]", "x[right]"]

@@ -282,7 +282,7 @@ def test_a_model_is_needed() -> None:
     with pytest.raises(TypeError, match="model must be given outside of `with"):
         dlrd.models.pymc()
     with pytest.raises(TypeError, match="model must be a PyMC model, got"):
-        dlrd.models.pymc(lambda z: z)  # pyright: ignore[reportArgumentType]
+        dlrd.models.pymc(lambda z: z)  # pyright: ignore[reportArgumentType] - the mistake is the test
 
 
 def run(code: str) -> str:

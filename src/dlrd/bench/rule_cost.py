@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 import dlrd
-from dlrd.bench.timing import Row, paired, seconds
+from dlrd.bench.timing import Row, paired, rows_of_rule, seconds
 from dlrd.paper.problems import synthetic
 
 
@@ -69,19 +69,7 @@ def many_parameters(size: int = 10_000_000, steps: int = 60) -> list[Row]:
             times[name].append(seconds(lambda run=run, step=step: run.step(noises[step % 3])))
     # The first call compiles. A step disturbed by another process counts as the run's other steps do.
     means = {name: statistics.fmean(_without_outliers(each[1:])) * 1e3 for name, each in times.items()}
-    rows = [("exact rule", "exact", 3.0), ("10,000 of them tracked", "sampled", 1.1)]
-    return [
-        Row(
-            f"dynamic_decay, {size:.0e} parameters, {label}, a step",
-            "Adam with a fixed rate",
-            means[name],
-            means["fixed"],
-            "ms",
-            reach=reach,
-            is_speedup=False,
-        )
-        for label, name, reach in rows
-    ]
+    return rows_of_rule("dynamic_decay", "Adam with a fixed rate", size, means)
 
 
 class _Run:

@@ -35,6 +35,23 @@ class Row:
         return f"{'≥' if self.is_speedup else '≤'} {self.reach:g}"
 
 
+def rows_of_rule(rule: str, baseline: str, size: int, milliseconds: dict[str, float]) -> list[Row]:
+    """A step with the rule for many parameters, exact and with a sample of them, beside a fixed rate."""
+    kinds = [("exact rule", "exact", 3.0), ("10,000 of them tracked", "sampled", 1.1)]
+    return [
+        Row(
+            f"{rule}, {size:.0e} parameters, {label}, a step",
+            baseline,
+            milliseconds[name],
+            milliseconds["fixed"],
+            "ms",
+            reach=reach,
+            is_speedup=False,
+        )
+        for label, name, reach in kinds
+    ]
+
+
 def seconds(fn: Callable[[], object]) -> float:
     """How long one call takes."""
     started = time.perf_counter()

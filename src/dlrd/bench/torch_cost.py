@@ -4,7 +4,7 @@ import statistics
 
 import torch
 
-from dlrd.bench.timing import Row, seconds
+from dlrd.bench.timing import Row, rows_of_rule, seconds
 from dlrd.torch import DynamicDecay
 
 
@@ -22,19 +22,7 @@ def many_parameters(size: int = 10_000_000, steps: int = 60) -> list[Row]:
             run.param.grad = run.param.detach() + noise
             times[name].append(seconds(run.step))
     medians = {name: statistics.median(each) * 1e3 for name, each in times.items()}
-    rows = [("exact rule", "exact", 3.0), ("10,000 of them tracked", "sampled", 1.1)]
-    return [
-        Row(
-            f"torch.DynamicDecay, {size:.0e} parameters, {label}, a step",
-            "PyTorch's Adam with a fixed rate",
-            medians[name],
-            medians["fixed"],
-            "ms",
-            reach=reach,
-            is_speedup=False,
-        )
-        for label, name, reach in rows
-    ]
+    return rows_of_rule("torch.DynamicDecay", "PyTorch's Adam with a fixed rate", size, medians)
 
 
 class _Run:

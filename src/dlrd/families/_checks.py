@@ -1,5 +1,7 @@
 """Checks of the arrays that a normal family is made of."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +29,7 @@ def check_vector(name: str, array: Array) -> None:
         raise ValueError(f"{name} must be a vector with at least one entry, got shape {array.shape}")
 
 
-def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
+def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape} to go with loc, got {array.shape}")
 

@@ -98,7 +98,7 @@ class SparseNormal(eqx.Module):
         matrix = scipy.sparse.csr_array(precision)
         matrix.eliminate_zeros()
         check_vector("loc", mean)
-        check_shape("precision", matrix, 2 * mean.shape)  # pyright: ignore[reportArgumentType]
+        check_shape("precision", matrix, 2 * mean.shape)
         # Rounding leaves the two halves of a computed precision apart by a little.
         size = np.max(np.abs(matrix.data), initial=0)
         if np.max(np.abs((matrix - matrix.T).data), initial=0) > 1e-5 * size:

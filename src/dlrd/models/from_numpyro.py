@@ -18,7 +18,7 @@ from numpyro.infer.util import constrain_fn, unconstrain_fn
 from numpyro.primitives import Messenger
 
 from dlrd.checks import shown
-from dlrd.models.functions import FunctionModel
+from dlrd.models.flat import FunctionModel
 from dlrd.models.names import free_names
 from dlrd.models.numpyro_sites import find_sites, in_a_sentence
 
@@ -26,7 +26,7 @@ BATCH_SIZE = 100
 """Draws that are taken through the model at a time."""
 
 
-class NumPyroModel:
+class NumPyroModel(FunctionModel):
     """A NumPyro model with its data; equal to others of the same function and the same data.
 
     A draw holds the unconstrained values of the latent sites, in the order of their names, as NumPyro's own
@@ -38,13 +38,9 @@ class NumPyroModel:
         kwargs: likewise.
     """
 
-    has_gradient = True
-    is_exact = True
-    can_fail = False
-
     def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
         leaves, form = jax.tree.flatten((args, kwargs))
-        self._identity = model, form, tuple(map(_fingerprint, leaves))
+        self._content = model, form, tuple(map(_fingerprint, leaves))
         # Users may go on with their arrays.
         leaves = [each.copy() if isinstance(each, np.ndarray) else each for each in leaves]
         self.args, self.kwargs = form.unflatten(leaves)
@@ -59,28 +55,17 @@ class NumPyroModel:
             )
         self._bound = handlers.substitute(bound, data=values.params)
         self._shapes, potential_fn = _potential(self._bound)
-        self._starts = dict(zip(self._shapes, np.cumsum([0, *self._sizes]).tolist(), strict=False))
-        self._flat = FunctionModel(lambda draw: -potential_fn(self.unraveled(draw)), (self.dim,))
-        self.names = tuple(
+        sizes = [math.prod(shape) for shape in self._shapes.values()]
+        self._starts = dict(zip(self._shapes, np.cumsum([0, *sizes]).tolist(), strict=False))
+        names = tuple(
             each
             for name, shape in self._shapes.items()
             for each in free_names(shape, name, self.sites.latent[name])
         )
+        super().__init__(lambda draw: -potential_fn(self.unraveled(draw)), (sum(sizes),), names)
         self.dims, self.coords = self.sites.dims, self.sites.coords
         self.observed_data = {name: np.asarray(value) for name, value in values.observed.items()}
         self.constant_data = _constants(model, self.args, self.kwargs, self.observed_data)
-
-    @property
-    def dim(self) -> int:
-        return sum(self._sizes)
-
-    def values(self, draws: Float[Array, "draw dim"], key: Key[Array, ""] | None) -> Float[Array, " draw"]:
-        return self._flat.values(draws, key)
-
-    def values_and_gradients(
-        self, draws: Float[Array, "draw dim"], key: Key[Array, ""] | None
-    ) -> tuple[Float[Array, " draw"], Float[Array, "draw dim"]]:
-        return self._flat.values_and_gradients(draws, key)
 
     def constrained(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
         """The latent and the deterministic sites."""
@@ -129,10 +114,6 @@ class NumPyroModel:
         at_draw = handlers.substitute(self._seeded, data=self._latent(draw))
         return dict(handlers.trace(at_draw).get_trace())
 
-    @property
-    def _sizes(self) -> list[int]:
-        return [math.prod(shape) for shape in self._shapes.values()]
-
     def _each(self, method: str, rows: Any) -> Any:
         """A method of one draw for all, a batch at a time."""
         return _mapped(self, method)(rows)
@@ -165,11 +146,9 @@ class NumPyroModel:
         """For what is random beside the latent sites; a seed counts its calls, so that each is a new one."""
         return handlers.seed(self._bound, jax.random.key(0))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NumPyroModel) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return self._content
 
 
 class Unobserved(Messenger):

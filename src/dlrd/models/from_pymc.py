@@ -15,7 +15,7 @@ from pytensor.graph.replace import clone_replace
 
 from dlrd.checks import shown
 from dlrd.models import _pymc
-from dlrd.models.functions import FunctionModel
+from dlrd.models.flat import FunctionModel
 from dlrd.models.names import free_names
 
 BATCH_SIZE = 100
@@ -24,7 +24,7 @@ _WORDS = {"log": "log", "logodds": "logit"}
 """What some of PyMC's transforms are called; most others have no word that says what they do."""
 
 
-class PyMCModel:
+class PyMCModel(FunctionModel):
     """A PyMC model with its data as they are now; later changes of either are not seen.
 
     A draw holds the values that PyMC's own samplers move, variable by variable in the order of the model. The
@@ -34,10 +34,6 @@ class PyMCModel:
         model: the model.
     """
 
-    has_gradient = True
-    is_exact = True
-    can_fail = False
-
     def __init__(self, model: pm.Model):
         self.model = _pymc.frozen(model)
         # The copy has an order of its own.
@@ -46,14 +42,14 @@ class PyMCModel:
         self._values = [self.model.rvs_to_values[each] for each in self._variables]
         self._transforms = [self.model.rvs_to_transforms[each] for each in self._variables]
         self._shapes = list(map(_free_shape, self._variables, self._transforms))
-        self.names = tuple(
+        names = tuple(
             name
             for variable, transform, shape in zip(
                 self._variables, self._transforms, self._shapes, strict=True
             )
             for name in free_names(shape, variable.name, _word(variable, transform))
         )
-        self.dim = len(self.names)
+        super().__init__(self._log_density, (len(names),), names)
         self.dims = {name: tuple(map(str, axes)) for name, axes in self.model.named_vars_to_dims.items()}
         self.coords = {
             name: np.array(labels) for name, labels in self.model.coords.items() if labels is not None
@@ -61,19 +57,6 @@ class PyMCModel:
         self.observed_data: dict[str, np.ndarray] = find_observations(self.model)
         self.constant_data: dict[str, np.ndarray] = find_constants(self.model)
         self._functions: dict[tuple[str, bool], Callable[..., Sequence[Any]]] = {}
-        self._flat = FunctionModel(self.log_density, (self.dim,))
-
-    def log_density(self, draw: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Of one draw."""
-        return self._function("log_density")(*self._parts(draw))[0]
-
-    def values(self, draws: Float[Array, "draw dim"], key: Key[Array, ""] | None) -> Float[Array, " draw"]:
-        return self._flat.values(draws, key)
-
-    def values_and_gradients(
-        self, draws: Float[Array, "draw dim"], key: Key[Array, ""] | None
-    ) -> tuple[Float[Array, " draw"], Float[Array, "draw dim"]]:
-        return self._flat.values_and_gradients(draws, key)
 
     def constrained(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
         """The free variables and the deterministics, on their natural scale."""
@@ -105,6 +88,9 @@ class PyMCModel:
         """What the function of that name gives for one draw, or for the variables of one."""
         values = given if isinstance(given, tuple) else self._parts(given)
         return [jnp.asarray(value) for value in self._function(name)(*values)]
+
+    def _log_density(self, draw: Float[Array, " dim"]) -> Float[Array, ""]:
+        return self._function("log_density")(*self._parts(draw))[0]
 
     def _parts(self, draw: Float[Array, " dim"]) -> list[Array]:
         """The draw as PyMC's value variables."""

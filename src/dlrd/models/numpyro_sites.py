@@ -1,5 +1,6 @@
 """What a NumPyro model consists of: its sites, their axes and its data, looked at by running it."""
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -201,14 +202,12 @@ def _check_enumerable(name: str, site: Site) -> None:
             f"latent sites must be continuous, or discrete with few values, and {name!r} is a "
             f"{type(_base(site['fn'])).__name__}: sum over it by hand, or hand over its data if it has any"
         )
-    try:
-        import funsor  # noqa: F401
-    except ImportError as error:
+    if importlib.util.find_spec("funsor") is None:
         raise ImportError(
             f"the discrete site {name!r} is summed over by NumPyro with funsor, which is not installed: "
             "pip install funsor",
             name="funsor",
-        ) from error
+        )
 
 
 def _axes(name: str, site: Site) -> tuple[str, ...]:

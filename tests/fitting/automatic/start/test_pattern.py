@@ -136,7 +136,10 @@ def test_coordinates_of_different_units(dim: int, precision: jnp.dtype) -> None:
     expected = hierarchy(dim)
     units = 10 ** np.random.default_rng(3).uniform(-4, 4, size=dim)
     products_fn = products_of(log_density(expected), dim, precision)
-    scaled_fn = lambda directions: units * products_fn(units * directions)  # noqa: E731
+
+    def scaled_fn(directions: np.ndarray) -> np.ndarray:
+        return units * products_fn(units * directions)
+
     assert_same(find_pattern(scaled_fn, dim, np.random.default_rng(0))[0], expected)
 
 
@@ -163,14 +166,14 @@ def test_a_dense_hessian_has_a_pattern_in_few_dimensions_alone(precision: jnp.dt
 
 def test_a_hessian_of_low_rank_is_not_sparse() -> None:
     factor = np.random.default_rng(0).normal(size=(400, 3))
-    products_fn = lambda directions: directions + directions @ factor @ factor.T  # noqa: E731
-    assert find_pattern(products_fn, 400, np.random.default_rng(0))[0] is None
+    hessian = np.eye(400) + factor @ factor.T
+    assert find_pattern(hessian.__rmatmul__, 400, np.random.default_rng(0))[0] is None
 
 
 def test_limits_are_kept() -> None:
     hessian = np.eye(700)
     hessian[:18, 18:], hessian[18:, :18] = 0.1, 0.1
-    products_fn = lambda directions: directions @ hessian  # noqa: E731
+    products_fn = hessian.__rmatmul__  # directions @ hessian
     found, _ = find_pattern(products_fn, 700, np.random.default_rng(0))
     assert_same(found, pattern_of(700, [(np.arange(18)[:, None], np.arange(18, 700))]))
     assert find_pattern(products_fn, 700, np.random.default_rng(0), max_colors=18)[0] is None
