@@ -7,6 +7,7 @@ from dlrd.families.mean_field import MeanFieldNormal
 from dlrd.families.mixture import Mixture
 from dlrd.families.protocol import (
     Certifiable,
+    Correctable,
     Factorized,
     Family,
     FromNoise,
@@ -36,6 +37,7 @@ LOADABLE = {cls.__name__: cls for cls in (FullRankNormal, LowRankNormal, MeanFie
 __all__ = [
     "LOADABLE",
     "Certifiable",
+    "Correctable",
     "Factorized",
     "Family",
     "FromNoise",

@@ -101,6 +101,13 @@ class Curved(eqx.Module):
         further = self._with(*(np.asarray(array, here.loc.dtype) for array in arrays))
         return further.with_curvature(self.curvature.rescaled(np.exp(stretch)))
 
+    def corrected(self, step: Float[np.ndarray, " coordinate"]) -> "Curved":
+        here = self.member
+        shift, stretch = np.split(step, 2)
+        loc = np.asarray(here.loc, float) + np.asarray(self.curvature.unwhiten(shift), float)
+        arrays = loc, np.asarray(here.log_scale, float) + stretch / ROOT_TWO
+        return self._with(*(np.asarray(array, here.loc.dtype) for array in arrays))
+
     def with_curvature(self, curvature: Curvature) -> "Curved":
         """The curvature in the precision of the normal."""
         dtype = self.member.loc.dtype

@@ -150,6 +150,14 @@ class FullRankNormal(eqx.Module):
         arrays = here + length * (here - there), new @ further
         return FullRankNormal(*(np.asarray(array, self.loc.dtype) for array in arrays))
 
+    def corrected(self, step: Float[np.ndarray, " coordinate"]) -> "FullRankNormal":
+        """μ + L δ, L (I + Δ), as `moved`, from the coordinates of a certificate."""
+        dim, root = len(self.loc), np.tril(np.asarray(self.cholesky, float))
+        shift, diagonal, lower = np.split(step, [dim, 2 * dim])
+        change = np.tril(lower.reshape(dim, dim), -1) + np.diag(diagonal / 2**0.5)
+        arrays = np.asarray(self.loc, float) + root @ shift, root + root @ change
+        return FullRankNormal(*(np.asarray(array, self.loc.dtype) for array in arrays))
+
     def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
         """Of each coordinate, on the host."""
         return normal_quantiles(self.mean, self.std, probabilities)

@@ -213,6 +213,15 @@ class Certifiable(Natural, Protocol):
 
 
 @runtime_checkable
+class Correctable(Certifiable, Protocol):
+    """A certifiable family that a gradient in those coordinates can move, by Newton's step."""
+
+    def corrected(self, step: Float[np.ndarray, " coordinate"]) -> Any:
+        """The family after this step, on the host; a small one, near the optimum."""
+        ...
+
+
+@runtime_checkable
 class Structured(Protocol):
     """A family whose arrays have a structure of their own, which files keep beside them."""
 

@@ -39,6 +39,20 @@ def test_gradients_are_counted_by_phase(task: MakeTask, state: MakeState) -> Non
         before.spent("naps", 1)
 
 
+def test_has_fallen_if_the_elbo_was_surely_higher(
+    task: MakeTask, state: MakeState, certificate: MakeCertificate
+) -> None:
+    before = state(task())
+    assert not before.has_fallen
+    best, latest = (
+        Measured(before.family, certificate(elbo=elbo, elbo_error=0.1), before.family, 1)
+        for elbo in (1.0, 0.5)
+    )
+    assert dataclasses.replace(before, best=best, latest=latest).has_fallen
+    near = latest._replace(certificate=certificate(elbo=0.7, elbo_error=0.1))
+    assert not dataclasses.replace(before, best=best, latest=near).has_fallen
+
+
 def test_fresh_state(task: MakeTask, state: MakeState) -> None:
     fresh = state(task(), ELSEWHERE)
     assert (fresh.step, fresh.judged_at, fresh.num_rollbacks) == (0, 0, 0)

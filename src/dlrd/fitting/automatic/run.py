@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, MIN_DRAWS, improvement
-from dlrd.fitting.automatic.judge.stopping import Action, Evidence, decide
+from dlrd.fitting.automatic.judge.stopping import CERTAIN, MAX_CERTIFICATE_SHARE, Action, Evidence, decide
 from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task
 from dlrd.fitting.automatic.state import AutomaticState
 from dlrd.fitting.automatic.steps.refine import refine, refining_cost
@@ -11,6 +11,7 @@ from dlrd.fitting.automatic.steps.rollback import can_roll_back, catch_up_or_rol
 from dlrd.fitting.automatic.steps.stepping import (
     Report,
     certificate_key,
+    correct,
     lengthen_certificate,
     step_cost,
     steps_for,
@@ -20,7 +21,7 @@ from dlrd.fitting.automatic.steps.stepping import (
 from dlrd.fitting.automatic.steps.stride import take_stride
 from dlrd.fitting.outcome import Outcome
 
-CERTIFICATE_SHARE = 0.25
+CERTIFICATE_SHARE, ROUGH_SHARE = 0.25, 0.05
 """Draws of a certificate, as a share of the steps' gradients so far, and of what is left of the budget."""
 
 
@@ -43,9 +44,7 @@ def run_until_sure(task: Task, state: AutomaticState, report: Report) -> tuple[A
                 return state, state.outcome
             state = roll_back(task, state)
             continue
-        left = task.max_gradients - state.num_gradients
-        num_blocks = int(min(CERTIFICATE_SHARE * state.gradients["steps"], left)) // MIN_DRAWS
-        state = take_certificate(task, state, max(num_blocks, 1) * MIN_DRAWS)
+        state = take_certificate(task, state, _num_draws(task, state))
         report(state)
 
 
@@ -59,6 +58,8 @@ def judge(task: Task, state: AutomaticState) -> tuple[AutomaticState, Outcome]:
             return state, decision.outcome
         if decision.action is Action.LOOK_LONGER:
             state = lengthen_certificate(task, state, decision.num)
+        elif decision.action is Action.CORRECT:
+            state = correct(task, state)
         elif decision.action is Action.COMPARE:
             state = _compare(task, state, decision.num)
         elif decision.action is Action.STRIDE:
@@ -102,6 +103,17 @@ def _compare(task: Task, state: AutomaticState, num_draws: int) -> AutomaticStat
     has_agreed = gain + CONFIDENCE * error <= task.tolerance
     state = state.spent("certificates", 2 * num_draws)
     return replace(state, num_agreed=state.num_agreed + 1 if has_agreed else 0)
+
+
+def _num_draws(task: Task, state: AutomaticState) -> int:
+    """Of the next certificate: few as long as the noise of the steps alone must keep the gap too large."""
+    num_steps, share = state.gradients["steps"], CERTIFICATE_SHARE
+    if state.latest is not None:
+        seen = state.latest.certificate
+        expected = seen.noise * seen.num_draws / ((1 + MAX_CERTIFICATE_SHARE) * num_steps)
+        share = ROUGH_SHARE if expected > CERTAIN * task.tolerance else CERTIFICATE_SHARE
+    left = task.max_gradients - state.num_gradients
+    return max(int(min(share * num_steps, left)) // MIN_DRAWS, 1) * MIN_DRAWS
 
 
 def _next_goal(task: Task, state: AutomaticState) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from dlrd.families import Family, split
-from dlrd.fitting.automatic.judge.certificate import Certificate
+from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, Certificate
 from dlrd.fitting.automatic.start.funnel import Funnel
 from dlrd.fitting.average import TailAverage
 from dlrd.fitting.average import value as tail_average
@@ -64,6 +64,14 @@ class AutomaticState:
     def is_judged(self) -> bool:
         """Whether consequences were drawn from the latest certificate."""
         return self.latest is None or self.judged_at == self.latest.step
+
+    @property
+    def has_fallen(self) -> bool:
+        """Whether the ELBO was surely higher before."""
+        if self.latest is None or self.best is None:
+            return False
+        now = self.latest.certificate
+        return now.elbo + CONFIDENCE * now.elbo_error < self.best.certificate.elbo_bound
 
     @property
     def num_gradients(self) -> int:

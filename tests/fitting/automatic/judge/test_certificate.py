@@ -12,7 +12,13 @@ from dlrd.families import Family, member_of
 from dlrd.families.curvature import DenseCurvature, LowRankCurvature
 from dlrd.families.curved import Curved
 from dlrd.families.sparse_geometry import NUM_SKETCHES
-from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate, certify, improvement
+from dlrd.fitting.automatic.judge.certificate import (
+    MIN_DRAWS,
+    Certificate,
+    certify,
+    corrected,
+    improvement,
+)
 from dlrd.models import FunctionModel, LogDensity
 
 KEY = jax.random.key(0)
@@ -219,6 +225,46 @@ def test_square_of_the_mean_gradient_would_be_biased(quartic_certificates: list[
         squares.append(0.5 * np.sum(np.mean(seen.gradients, axis=0) ** 2))
     excesses = np.array(squares) - [seen.gap for seen in quartic_certificates]
     assert np.mean(excesses) > 4 * np.std(excesses) / np.sqrt(len(excesses))
+
+
+@pytest.mark.parametrize(
+    "family", [full_rank(0.1, 0.05), mean_field(0.1, 0.05)], ids=["full-rank", "mean-field"]
+)
+def test_a_correction_leaves_the_gap_that_it_foresees(family: dlrd.FullRankNormal | Curved) -> None:
+    """Over many certificates, in the mean."""
+    exact, model = dlrd.FullRankNormal(np.zeros(3), ROOT), FunctionModel(normal, DIM)
+    best = (
+        0.0 if isinstance(family, dlrd.FullRankNormal) else float(dlrd.kl(member_of(mean_field(0.0)), exact))
+    )
+    foreseen, left = [], []
+    for seed in range(40):
+        seen = measured(normal, family, MIN_DRAWS, jax.random.key(seed))
+        better, after = corrected(model, family, KEY, seen)
+        assert (after.gap, after.gap_error) == (seen.corrected_gap, seen.corrected_error)
+        assert after.num_draws == MIN_DRAWS
+        foreseen.append(seen.corrected_gap)
+        left.append(float(dlrd.kl(member_of(better), exact)) - best)
+    before = float(dlrd.kl(member_of(family), exact)) - best
+    assert np.mean(left) < 0.5 * before
+    difference = np.array(left) - foreseen
+    error = np.std(difference, ddof=1) / np.sqrt(len(difference))
+    # Newton's step is right to the first order: what is left of the displacement is of the second.
+    assert abs(np.mean(difference)) < 4 * error + 0.1 * before
+
+
+def test_a_correction_takes_of_the_gradient_what_is_no_noise(certificate: Callable[..., Certificate]) -> None:
+    seen = certificate(gap=0.003, noise=0.001)
+    assert (seen.correction, seen.corrected_gap) == (0.75, 0.75 * 0.001)
+    assert certificate(gap=-0.003, noise=0.001).correction == 0
+    assert certificate(gap=0.0, noise=0.0).correction == 0
+    assert np.isnan(certificate(gap=0.003).corrected_gap)
+
+
+def test_noise_is_what_a_mean_of_blocks_has_beyond_the_gap(quartic_certificates: list[Certificate]) -> None:
+    for seen in quartic_certificates:
+        assert seen.gradients is not None
+        square = 0.5 * np.sum(np.mean(seen.gradients, axis=0) ** 2)
+        np.testing.assert_allclose(seen.gap + seen.noise, square)
 
 
 @pytest.mark.parametrize("log_density", [normal, quartic])

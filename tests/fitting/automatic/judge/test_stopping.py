@@ -106,6 +106,27 @@ def test_strict_at_first_draws_are_not_wasted_on_what_is_not_near() -> None:
     assert again == Decision(Action.LOOK_LONGER, num=1024)
 
 
+CORRECTABLE: dict[str, Any] = {"gap": 0.008, "gap_error": 0.001, "noise": 0.004, "corrected_error": 0.001}
+"""A gap of a third of the noise, 0.0027, would be left, and a bound of 0.0047."""
+
+
+def test_a_correction_that_makes_sure_is_taken() -> None:
+    assert decided(CORRECTABLE) == Decision(Action.CORRECT)
+    assert decided(CORRECTABLE | {"share_bad": 0.0005}).action is Action.GO_ON
+    assert decided(CORRECTABLE | {"gain": 0.02}).action is not Action.CORRECT
+    assert decided(CORRECTABLE | {"corrected_error": 0.0012}).action is not Action.CORRECT
+    assert decided({"gap": 0.008, "gap_error": 0.001}).action is Action.GO_ON  # none is possible
+
+
+def test_looks_longer_where_that_makes_a_correction_good_enough() -> None:
+    """Half the noise would leave a gap of 0.004, and half the error a bound of 0.005, the largest allowed."""
+    seen = CORRECTABLE | {"noise": 0.0160, "num_draws": 1024}
+    assert decided(seen | {"corrected_error": 0.0009}) == Decision(Action.LOOK_LONGER, num=2048)
+    assert decided(seen | {"corrected_error": 0.0011}).action is Action.GO_ON
+    assert decided(seen | {"noise": 0.0172, "corrected_error": 0.0009}).action is Action.GO_ON
+    assert decided(seen | {"corrected_error": 0.0009}, step_gradients=2000).action is Action.GO_ON
+
+
 @pytest.mark.parametrize("seen", [SURE, NOT_KNOWN])
 def test_draws_without_a_density_are_no_answer(seen: dict[str, Any]) -> None:
     few_bad = {"share_bad": 0.0005}

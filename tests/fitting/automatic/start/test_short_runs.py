@@ -87,7 +87,7 @@ def begun(
 
             return search
 
-        monkeypatch.setattr(short_runs, "_short_run", lambda task, family: run(family, 0))
+        monkeypatch.setattr(short_runs, "_short_run", lambda task, family, is_measured=False: run(family, 0))
         monkeypatch.setattr(
             short_runs,
             "_prolonged",
@@ -169,8 +169,8 @@ def test_modes_are_not_looked_for(
     seen: list[str] = []
     monkeypatch.setattr(short_runs, "find_modes", lambda *args: seen.append("modes") or [])
     monkeypatch.setattr(short_runs, "find_footholds", lambda *args: seen.append("footholds") or [])
-    monkeypatch.setattr(short_runs, "_short_run", lambda *args: None)
-    monkeypatch.setattr(short_runs, "_best", lambda *args: None)
+    monkeypatch.setattr(short_runs, "_short_run", lambda *args, **kwargs: None)
+    monkeypatch.setattr(short_runs, "_best", lambda *args, **kwargs: None)
     model = dlrd.models.function(lambda z: -0.5 * jnp.sum(z**2), dim)
     begin(task(model, family, **changed), family)
     assert seen == ["footholds"]
@@ -250,6 +250,12 @@ def test_one_of_three_is_given_up_and_the_others_go_on(begun: Begun) -> None:
     assert found.gradients["steps"] == (1 + 2 + 2) * FIRST_GRADIENTS
 
 
+def test_noise_below_zero_gives_no_run_up(begun: Begun) -> None:
+    """What seems to be gained may be less than nothing, and not even the best could then reach itself."""
+    seen = {"gap": -0.5, "gain": -0.5, "elbo_error": 0.0}
+    assert place(begun([mode(1.0)], [foothold(3.0)], changed={1.0: [{"gap": 9.0}], 3.0: [seen]})) == 3
+
+
 def test_a_run_that_falls_keeps_the_best_that_it_has_had(begun: Begun) -> None:
     """Both are prolonged; the higher one falls below its own bound, and the other one does not reach it."""
     changed = {3.0: [{}, {"elbo": 0.0}], 1.0: [{"gap": 5.0}, {}]}
@@ -301,6 +307,17 @@ def test_prolonged_run_is_one_that_was_never_ended(task: Callable[..., Task]) ->
 
 def _fresh(task: Task) -> Any:
     return short_runs.fresh_steps(task.method, GIVEN.as_start(), task.key, task.first_rate)
+
+
+def test_a_start_that_is_measured_is_what_the_fit_goes_back_to(task: Callable[..., Task]) -> None:
+    """From the optimum, steps can only lead away."""
+    made = task()
+    family = GIVEN.as_start()
+    plain, measured = (short_runs._short_run(made, family, is_measured=each) for each in (False, True))
+    assert measured.best is not None
+    assert measured.best.step == 0
+    assert measured.step == plain.step
+    assert measured.gradients["certificates"] == plain.gradients["certificates"] + MIN_DRAWS
 
 
 def test_interrupt_in_a_short_run_ends_the_search(

@@ -1,11 +1,12 @@
 """The certificate: with draws of its own, the ELBO of a family and how far from the optimum it is."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Certifiable, Family
+from dlrd.families import Certifiable, Correctable, Family
 from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, look
 from dlrd.models import Model
 
@@ -29,6 +30,8 @@ class Certificate(NamedTuple):
     share_failed: float  # of the draws, whose evaluation failed
     log_ratios: Float[np.ndarray, " draw"]  # log p − log q
     gradients: Float[np.ndarray, "block coordinate"] | None  # the mean of each block
+    noise: float = float("nan")  # what noise adds to ½ ‖g‖²; nan where no correction is possible
+    corrected_error: float = float("nan")  # the standard error of `corrected_gap`; nan likewise
 
     @property
     def is_outside(self) -> bool:
@@ -44,6 +47,22 @@ class Certificate(NamedTuple):
     def gap_bound(self) -> float:
         """What the gap is below with some confidence."""
         return max(self.gap, 0.0) + CONFIDENCE * self.gap_error
+
+    @property
+    def correction(self) -> float:
+        """By which share of the measured gradient a correction moves: as much of it as is no noise."""
+        gap = max(self.gap, 0.0)
+        return gap / (gap + self.noise) if gap + self.noise > 0 else 0.0
+
+    @property
+    def corrected_gap(self) -> float:
+        """The gap that is left when the family is moved by the correction."""
+        return self.correction * self.noise
+
+    @property
+    def corrected_bound(self) -> float:
+        """What that gap is below with some confidence."""
+        return self.corrected_gap + CONFIDENCE * self.corrected_error
 
     @property
     def gain_bound(self) -> float:
@@ -88,16 +107,20 @@ def certify(
         log_ratios = np.concatenate([shorter.log_ratios, log_ratios])
         if gradients is not None and shorter.gradients is not None:
             gradients = share * shorter.gradients + (1 - share) * gradients
-    gap, gap_error, gain, gain_error = 4 * (float("nan"),)
+    (gap, gap_error), (gain, gain_error), (noise, corrected_error) = 3 * [2 * (float("nan"),)]
     if gradients is not None:
         assert isinstance(family, Certifiable)
         with np.errstate(over="ignore", invalid="ignore"):
-            products = family.inner_products(gradients, gradients)
+            products = 0.5 * family.inner_products(gradients, gradients)
             along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
         (gap, gap_error), (gain, gain_error) = _gap(products), _gain(along)
+        if isinstance(family, Correctable) and np.isfinite(gap):
+            noise, corrected_error = _noise(products, gap)
     return Certificate(
         gap=gap,
         gap_error=gap_error,
+        noise=noise,
+        corrected_error=corrected_error,
         gain=gain,
         gain_error=gain_error,
         gradients=gradients,
@@ -112,6 +135,34 @@ def with_more_values(
     indices = range(seen.num_draws // MIN_DRAWS, num_draws // MIN_DRAWS)
     more = [look(model, family, key, index, has_gradients=False).log_ratios.ravel() for index in indices]
     return seen._replace(**_of_values(np.concatenate([seen.log_ratios, *more]), model.can_fail))
+
+
+def corrected(
+    model: Model, family: Correctable, key: Key[Array, ""], seen: Certificate
+) -> tuple[Any, Certificate]:
+    r"""The family moved by its certificate's own gradient, and what is known of it.
+
+    To a family whose gap the steps' noise has left, the draws of a certificate are as good as so many more
+    steps. Moved by the share w of the measured gradient, which is −e + ξ with the noise ξ for a family that
+    is off by e, it is off by (1 − w) e + w ξ, and no more draws are needed to tell how far that is.
+
+    Args:
+        model: what is fitted.
+        family: to which the certificate belongs.
+        key: of the draws behind the ELBO of the corrected family.
+        seen: the certificate.
+    """
+    assert seen.gradients is not None
+    better = family.corrected(seen.correction * np.mean(seen.gradients, axis=0))
+    there = seen._replace(
+        log_ratios=np.zeros(0),
+        num_draws=0,
+        gap=seen.corrected_gap,
+        gap_error=seen.corrected_error,
+        noise=float("nan"),
+        corrected_error=float("nan"),
+    )
+    return better, with_more_values(model, better, key, there, MIN_DRAWS)
 
 
 def _of_values(log_ratios: Float[np.ndarray, " draw"], can_fail: bool) -> dict[str, Any]:
@@ -160,13 +211,35 @@ def _gain(by_block: Float[np.ndarray, " block"]) -> tuple[float, float]:
 
 def _gap(products: Float[np.ndarray, "block block"]) -> tuple[float, float]:
     """½ ‖g‖² from the products of different blocks, and its standard error by leaving one out at a time."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        products = 0.5 * products
-        np.fill_diagonal(products, 0.0)
-        num = len(products)
-        total, by_block = products.sum(), products.sum(axis=1)
-        without_one = (total - 2 * by_block) / ((num - 1) * (num - 2))
-        error = np.sqrt((num - 1) / num * np.sum((without_one - without_one.mean()) ** 2))
-    if not np.isfinite(total + error):
-        return float("inf"), float("inf")
-    return float(total / (num * (num - 1))), float(error)
+    gap, error = _jackknife(products, _between)
+    return (gap, error) if np.isfinite(gap + error) else (float("inf"), float("inf"))
+
+
+def _noise(products: Float[np.ndarray, "block block"], gap: float) -> tuple[float, float]:
+    """What noise adds to ½ ‖g‖² of the mean of all blocks; and the error of the gap behind a correction."""
+    num = len(products)
+    noise = float(np.mean(products)) - gap
+    weight = max(gap, 0.0) / (max(gap, 0.0) + noise) if noise > 0 else 0.0
+
+    def left(each: Float[np.ndarray, "some some"]) -> float:
+        between = _between(each)
+        return (1 - weight) ** 2 * between + weight**2 * len(each) / num * (float(np.mean(each)) - between)
+
+    return noise, _jackknife(products, left)[1]
+
+
+def _between(products: Float[np.ndarray, "block block"]) -> float:
+    """The mean over pairs of different blocks."""
+    num = len(products)
+    return float((products.sum() - np.trace(products)) / (num * (num - 1)))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _jackknife(
+    products: Float[np.ndarray, "block block"], value_fn: Callable[[Float[np.ndarray, "some some"]], float]
+) -> tuple[float, float]:
+    """A number made of products, and its standard error by leaving out one block at a time."""
+    num = len(products)
+    without = [value_fn(np.delete(np.delete(products, i, 0), i, 1)) for i in range(num)]
+    error = np.sqrt((num - 1) / num * np.sum((without - np.mean(without)) ** 2))
+    return value_fn(products), float(error)

@@ -20,7 +20,7 @@ MIN_OUTSIDE = 4 * FIRST_GRADIENTS
 """Gradients of the steps before draws without a density end a fit: at first it may still leave them."""
 MIN_SETTLED = 4 * FIRST_GRADIENTS
 """Gradients of the steps before a tolerance that is wider than the usual one is believed to be reached."""
-CAUTION = 0.3
+CAUTION = 0.5
 """Share of the tolerance that a fit must reach which did not begin at a mode."""
 FALL_ERRORS = 5.0
 """Standard errors by which an ELBO must be below the best one to count as fallen."""
@@ -37,6 +37,7 @@ class Action(enum.Enum):
     GO_ON = "go on"
     LOOK_LONGER = "look longer"
     COMPARE = "compare with the family before"
+    CORRECT = "move by the certificate's own gradient"
     STRIDE = "stride"
     ROLL_BACK = "roll back"
     REFINE = "new curvature"
@@ -94,6 +95,8 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
         return _without_gap(evidence)
     if is_certain(seen, evidence.certain_tolerance) and not seen.share_bad:
         return Decision(Action.STOP, Outcome.CERTIFIED)
+    if is_certain(_after_correction(seen), evidence.certain_tolerance) and not seen.share_bad:
+        return Decision(Action.CORRECT)
     is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.tolerance
     if is_far and plan.has_strides and Action.STRIDE not in done:
         return Decision(Action.STRIDE)
@@ -106,6 +109,11 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
 def is_certain(seen: Certificate, tolerance: float) -> bool:
     """Whether both the gap and what another move would gain are surely small enough."""
     return seen.gap_bound <= CERTAIN * tolerance and seen.gain_bound <= tolerance
+
+
+def _after_correction(seen: Certificate) -> Certificate:
+    """The certificate of the corrected family; where there is no correction, nothing is known of that."""
+    return seen._replace(gap=seen.corrected_gap, gap_error=seen.corrected_error)
 
 
 def _without_gap(evidence: Evidence) -> Decision:
@@ -126,10 +134,13 @@ def _is_worth_more_draws(evidence: Evidence) -> bool:
     """Whether noise alone keeps the certificate from being sure."""
     seen, tolerance = evidence.certificate, evidence.certain_tolerance
     max_draws = max(4 * MIN_DRAWS, MAX_CERTIFICATE_SHARE * evidence.step_gradients)
+    # What a correction with twice the draws is expected to leave.
+    longer = seen._replace(noise=0.5 * seen.noise, corrected_error=0.5 * seen.corrected_error)
     return (
-        seen.gap <= PROMISING * CERTAIN * tolerance
+        (seen.gap <= PROMISING * CERTAIN * tolerance or longer.corrected_bound <= CERTAIN * tolerance)
         and seen.gain <= PROMISING * tolerance
         and not is_certain(seen, tolerance)
+        and not is_certain(_after_correction(seen), tolerance)
         and seen.num_draws < max_draws
         and seen.num_draws <= evidence.num_left
     )

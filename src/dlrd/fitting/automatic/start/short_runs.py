@@ -50,7 +50,7 @@ def begin(task: Task, family: Family) -> AutomaticState:
         key = derived(task.key, 2)
         others = find_footholds(objective, family, _spread(family), key) or [given]
         num = max(_affordable(task, objective, len(runs)), 0 if runs else 1)
-        runs += [(start, _short_run(task, start.family)) for start in others[:num]]
+        runs += [(start, _short_run(task, start.family, is_measured=True)) for start in others[:num]]
     return _best(task, runs, objective.num_gradients)
 
 
@@ -90,8 +90,12 @@ def _spread(family: Startable) -> np.ndarray:
     return np.asarray(family.std, float) if isinstance(family, Moments) else np.ones(len(family.mean))
 
 
-def _short_run(task: Task, family: Family) -> AutomaticState:
-    """The first steps and the first certificate."""
+def _short_run(task: Task, family: Family, is_measured: bool = False) -> AutomaticState:
+    """The first steps and the first certificate.
+
+    Where the start itself is measured, too, the fit cannot end below it: steps may lead away from a good
+    place whose geometry they do not know yet.
+    """
     state = AutomaticState(
         steps=fresh_steps(task.method, family, task.key, task.first_rate),
         rest=split(family)[1],
@@ -103,6 +107,8 @@ def _short_run(task: Task, family: Family) -> AutomaticState:
     prepare_look(task.method.model, family, task.key)
     if has_cheap_values(task.method.model):
         prepare_look(task.method.model, family, task.key, has_gradients=False)
+    if is_measured:
+        state = take_certificate(task, state, MIN_DRAWS)
     return _run_until(task, state, steps_for(task, state, FIRST_GRADIENTS))
 
 
@@ -126,7 +132,7 @@ def _promise(state: AutomaticState) -> float:
 
 def _reach(state: AutomaticState) -> float:
     """How high the ELBO may get; nan where that cannot be told."""
-    return max(_elbo(state), _bound(state)) + _promise(state)
+    return max(_elbo(state), _bound(state)) + float(np.maximum(_promise(state), 0.0))
 
 
 def _bound(state: AutomaticState) -> float:

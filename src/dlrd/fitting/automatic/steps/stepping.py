@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from jaxtyping import Array, Key
 
-from dlrd.families import SecondOrder
-from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, certify, with_more_values
+from dlrd.families import Correctable, SecondOrder
+from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, certify, corrected, with_more_values
 from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
 from dlrd.fitting.automatic.keys import derived
 from dlrd.fitting.automatic.plan import Task
@@ -72,6 +72,16 @@ def lengthen_certificate(task: Task, state: AutomaticState, num_draws: int) -> A
     key = certificate_key(task, state)
     seen = certify(task.method.model, family, key, num_draws, came_from, shorter)
     return _kept(state, state.latest._replace(certificate=seen), seen.num_draws - shorter.num_draws)
+
+
+def correct(task: Task, state: AutomaticState) -> AutomaticState:
+    """Moves what was measured by the certificate's own gradient."""
+    assert state.latest is not None
+    family, seen, _, _ = state.latest
+    assert isinstance(family, Correctable)
+    better, seen = corrected(task.method.model, family, certificate_key(task, state, use=5), seen)
+    latest = state.latest._replace(family=better, certificate=seen)
+    return replace(state, latest=latest).spent("certificates", seen.num_draws)
 
 
 def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
