@@ -10,7 +10,7 @@ import dlrd
 from dlrd.fitting.request import Aim, Request, Sampling, Stepping, Watching, checked_request
 
 OPTIMIZER = optax.adam(1e-2)
-NO_AIM = {"tolerance": None, "max_gradients": None, "starts": None}
+NO_AIM = {"tolerance": None, "max_gradients": None, "max_seconds": None, "starts": None}
 
 
 def requested(
@@ -34,6 +34,14 @@ def test_without_an_optimizer_there_is_an_aim() -> None:
     assert request.stepping == Stepping()
     assert request.sampling == Sampling(8, dlrd.natural_gradient)
     assert request.watching == Watching(None, False)
+
+
+def test_budgets_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"max_gradients must be at least 30, .* got 29"):
+        requested({"max_gradients": 29})
+    with pytest.raises(ValueError, match="max_seconds must be a positive number, got int 0"):
+        requested({"max_seconds": 0})
+    assert requested({"max_gradients": 30, "max_seconds": 2.5}).aim == Aim(None, 30, 2.5)
 
 
 def test_what_is_given_of_the_aim_is_taken() -> None:

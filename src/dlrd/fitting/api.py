@@ -29,6 +29,7 @@ def fit(
     key: Any = 0,
     tolerance: float | None = None,
     max_gradients: int | None = None,
+    max_seconds: float | None = None,
     starts: int | None = None,
     optimizer: optax.GradientTransformation | None = None,
     steps: int | None = None,
@@ -66,8 +67,10 @@ def fit(
         key: a whole number or a `jax.random.key`.
         tolerance: of an automatic fit: the gap between the ELBO and the highest that the family can reach
             nearby, in nats; 0.01 if not given, or 2e-4 a dimension where that is more.
-        max_gradients: of an automatic fit: its budget; 100,000 if not given. The search for a first start and
-            the first 512 draws are not cut short, and up to 8,192 values behind k̂ do not count.
+        max_gradients: of an automatic fit: its budget, 30 at the least; 100,000 if not given. Not one more is
+            taken; of a jax model, up to 8,192 values behind k̂ do not count.
+        max_seconds: of an automatic fit: another budget. What has begun by then, as a chunk of steps or a
+            certificate, is finished.
         starts: of an automatic fit: points from which it looks for modes; 16 if not given.
         optimizer: an optax transformation, as `optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))`.
         steps: how many, with `optimizer`.
@@ -104,7 +107,12 @@ def fit(
         True
     """
     stepping = Stepping(optimizer, None, steps, draws, average, monitor, monitor_steps)
-    aim = {"tolerance": tolerance, "max_gradients": max_gradients, "starts": starts}
+    aim = {
+        "tolerance": tolerance,
+        "max_gradients": max_gradients,
+        "max_seconds": max_seconds,
+        "starts": starts,
+    }
     request = checked_request(aim, stepping, Sampling(num_draws, gradient), checkpoint, progress)
     model, start = _prepared(log_density, family)
     if request.aim is not None:
@@ -122,6 +130,7 @@ def fit_many(
     keys: Sequence[Any],
     tolerance: float | None = None,
     max_gradients: int | None = None,
+    max_seconds: float | None = None,
     starts: int | None = None,
     optimizer: OptimizerOrFactory | None = None,
     learning_rates: Sequence[float] | ArrayLike | None = None,
@@ -141,8 +150,8 @@ def fit_many(
     the program that the first one compiles.
 
     Args:
-        log_density, family, tolerance, max_gradients, starts, steps, num_draws, gradient, draws, average,
-            checkpoint, monitor, monitor_steps, progress: as for `dlrd.fit`.
+        log_density, family, tolerance, max_gradients, max_seconds, starts, steps, num_draws, gradient, draws,
+            average, checkpoint, monitor, monitor_steps, progress: as for `dlrd.fit`.
         keys: seeds or keys, one run each.
         optimizer: an optax transformation; or, with `learning_rates`, a function from a rate to one.
         learning_rates: each is run with each key. Numbers; or an array with rows of several numbers, which
@@ -162,7 +171,12 @@ def fit_many(
         ['0.10', '0.10', '0.10', '0.01', '0.01', '0.01']
     """
     stepping = Stepping(optimizer, learning_rates, steps, draws, average, monitor, monitor_steps)
-    aim = {"tolerance": tolerance, "max_gradients": max_gradients, "starts": starts}
+    aim = {
+        "tolerance": tolerance,
+        "max_gradients": max_gradients,
+        "max_seconds": max_seconds,
+        "starts": starts,
+    }
     request = checked_request(aim, stepping, Sampling(num_draws, gradient), checkpoint, progress)
     each_key = inputs.as_keys(keys)
     model, start = _prepared(log_density, family)

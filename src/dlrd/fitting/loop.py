@@ -46,6 +46,7 @@ def run(
     observers: list[Observer],
     num_rates: int = 1,
     stops: Int[np.ndarray, " stop"] | None = None,
+    deadline: float = float("inf"),
 ) -> State:
     """Advances all runs of `state` until each has ended or done `num_steps` steps; Ctrl-C ends them early.
 
@@ -59,6 +60,7 @@ def run(
         observers: called after each chunk.
         num_rates: how often the keys repeat: each key is run with so many learning rates.
         stops: steps, in order, after which a chunk has to end.
+        deadline: by `time.monotonic`; the chunk that has begun by then is the last.
 
     Returns:
         The state at the end, each run with its outcome.
@@ -68,6 +70,8 @@ def run(
     length = 1  # the first chunk compiles, and finds a bad start
     with catch_interrupt() as is_interrupted:
         while not is_interrupted():
+            if time.monotonic() > deadline:
+                return _ended(state, Outcome.BUDGET)
             done = np.asarray(state.step)
             is_running = np.asarray(state.outcome) == Outcome.RUNNING.value
             if not is_running.any():

@@ -15,12 +15,16 @@ from dlrd.fitting.progress import ProgressOption
 from dlrd.fitting.step import Draws, OptimizerOrFactory
 from dlrd.gradients import Estimator
 
+MIN_GRADIENTS = 30
+"""Of an automatic fit."""
+
 
 class Aim(NamedTuple):
     """Where an automatic fit may end, and from how many points it looks for a start."""
 
     tolerance: float | None = None  # in nats; None: what suits the dimension
     max_gradients: int = 100_000
+    max_seconds: float = float("inf")
     starts: int = 16
 
 
@@ -95,6 +99,13 @@ def checked_request(
         check_positive("tolerance", asked.tolerance)
         asked = asked._replace(tolerance=float(asked.tolerance))
     check_count("max_gradients", asked.max_gradients)
+    if asked.max_gradients < MIN_GRADIENTS:
+        raise ValueError(
+            f"max_gradients must be at least {MIN_GRADIENTS}, with fewer nothing can be told, got "
+            f"{asked.max_gradients}"
+        )
+    if asked.max_seconds != float("inf"):
+        check_positive("max_seconds", asked.max_seconds)
     check_count("starts", asked.starts)
     return Request(asked, stepping, sampling, watching)
 

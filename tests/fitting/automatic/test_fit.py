@@ -1,6 +1,7 @@
 """`dlrd.fit` without an optimiser, from the call to the verdict."""
 
 import pathlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from dlrd.bench.posteriors.optimum import elbo_gap, optimum
 from dlrd.fitting.verdict import Verdict
 
 TOLERANCE = 1e-2  # the default in few dimensions
-LOOK = 256  # draws of the shortest look, by which a budget may be exceeded
+LOOK = 256  # draws of the shortest look
 COVARIANCE = np.array([[1.0, 0.8, 0.0], [0.8, 2.0, -0.5], [0.0, -0.5, 0.3]])
 MEAN = np.array([1.0, -2.0, 0.5])
 
@@ -213,7 +214,7 @@ def test_funnel() -> None:
     budget = 6000
     short = fit(funnel, dlrd.MeanFieldNormal.standard(5), tolerance=1e-9, max_gradients=budget)
     assert short.outcome is dlrd.Outcome.BUDGET
-    assert budget - 2 * LOOK < verdict(short).num_gradients <= budget + LOOK
+    assert budget - 2 * LOOK < verdict(short).num_gradients <= budget
 
 
 def test_density_without_a_curvature() -> None:
@@ -248,13 +249,44 @@ def test_start_where_there_is_no_density() -> None:
         fit(walled, dlrd.MeanFieldNormal(jnp.full(3, -50.0), jnp.zeros(3)))
 
 
+@pytest.mark.parametrize("max_gradients", [30, 45, 150, 700])
+@pytest.mark.parametrize("kind", [dlrd.FullRankNormal, dlrd.MeanFieldNormal])
+def test_not_one_gradient_more_than_the_budget(kind: Any, max_gradients: int) -> None:
+    """By the model's own count; and the fit is near all the same, the mode being so."""
+    num_evaluated = 0
+
+    def evaluate(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal num_evaluated
+        num_evaluated += len(z)
+        shifted = z - [3.0, -1.0, 0.5]
+        return -0.5 * np.sum(shifted**2 / [1.0, 4.0, 0.25], axis=1), -shifted / [1.0, 4.0, 0.25]
+
+    found = fit(dlrd.models.host(evaluate, 3), kind.standard(3), tolerance=1e-6, max_gradients=max_gradients)
+    assert num_evaluated == verdict(found).num_gradients <= max_gradients
+    assert np.all(np.abs(found.family.mean - np.array([3.0, -1.0, 0.5])) < np.array([1.0, 2.0, 0.5]))
+    assert np.isfinite(found.elbo)
+
+
+def test_seconds_are_a_budget() -> None:
+    """Of a model that takes a hundredth of a second each time, and of a tolerance beyond all means."""
+
+    def evaluate(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        time.sleep(0.01)
+        return -0.25 * np.sum(z**4, axis=1), -(z**3)
+
+    model = dlrd.models.host(evaluate, 2)
+    found = fit(model, dlrd.FullRankNormal.standard(2), tolerance=1e-12, max_seconds=1.0)
+    assert found.outcome is dlrd.Outcome.BUDGET
+    assert verdict(found).num_gradients < 50_000
+
+
 @pytest.mark.parametrize("max_gradients", [7400, 7800, 8600])
 def test_budget_of_a_mixture(max_gradients: int) -> None:
     """Whatever it is spent on: the comparisons of a family without a certificate count too."""
     mixture = dlrd.Mixture([dlrd.MeanFieldNormal([0.0], [0.0]), dlrd.MeanFieldNormal([3.0], [0.0])])
     found = fit(mixed, mixture, tolerance=1e-9, max_gradients=max_gradients)
     assert found.outcome is dlrd.Outcome.BUDGET
-    assert verdict(found).num_gradients <= max_gradients + LOOK
+    assert verdict(found).num_gradients <= max_gradients
 
 
 def test_mixture() -> None:
@@ -274,7 +306,7 @@ def test_flow() -> None:
     )
     found = fit(correlated, flow, max_gradients=20_000)
     assert found.outcome in (dlrd.Outcome.AGREED, dlrd.Outcome.BUDGET)
-    assert verdict(found).num_gradients <= 20_000 + LOOK
+    assert verdict(found).num_gradients <= 20_000
     log_evidence = 0.5 * np.linalg.slogdet(2 * np.pi * COVARIANCE)[1]
     assert np.mean(found.history.elbo[:10]) < found.elbo < log_evidence + 4 * verdict(found).elbo_error
 

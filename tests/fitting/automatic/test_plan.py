@@ -30,6 +30,19 @@ def is_adam(task: Task) -> bool:
 
 
 @pytest.mark.parametrize(
+    ("max_gradients", "first"), [(30, 16), (255, 16), (256, 32), (1000, 64), (2048, 256), (10**5, 256)]
+)
+def test_small_budgets_are_looked_at_with_fewer_draws(task: MakeTask, max_gradients: int, first: int) -> None:
+    assert task(aim=Aim(max_gradients=max_gradients)).first_gradients == first
+
+
+def test_time_is_a_budget(task: MakeTask) -> None:
+    assert task().deadline == float("inf")
+    assert not task(aim=Aim(max_seconds=1000.0)).is_late
+    assert task(aim=Aim(max_seconds=-1.0)).is_late
+
+
+@pytest.mark.parametrize(
     "family", [MEAN_FIELD, FULL_RANK, dlrd.LowRankNormal.standard(2, 1), dlrd.SparseNormal.standard(2)]
 )
 def test_normals_take_natural_gradients_with_the_rule_alone(task: MakeTask, family: Any) -> None:

@@ -56,15 +56,19 @@ def climb(model: Model, key: Key[Array, ""], request: Request) -> Fit:
     fits: list[Fit] = []
     for kind in kinds:
         left = aim.max_gradients - sum(_spent(fit) for fit in fits)
-        if fits and (left < _least(model.dim) or fits[-1].outcome in (Outcome.INTERRUPTED, Outcome.DIVERGED)):
+        seconds_left = aim.max_seconds - (time.perf_counter() - begun)
+        is_over = left < _least(model.dim) or seconds_left <= 0
+        if fits and (is_over or fits[-1].outcome in (Outcome.INTERRUPTED, Outcome.DIVERGED)):
             break
         start, plan = kind.standard(model.dim), None
         if fits:
             start = _from_answer(start, fits[-1])
             plan = Plan(has_modes=False, num_starts=aim.starts, num_draws=request.sampling.num_draws)
-        is_step = not fits and len(kinds) > 1
+        is_step = not fits and len(kinds) > 1 and left >= 2 * _least(model.dim)
         own = aim._replace(
-            tolerance=tolerance * (ROUGH if is_step else 1.0), max_gradients=left // 2 if is_step else left
+            tolerance=tolerance * (ROUGH if is_step else 1.0),
+            max_gradients=left // 2 if is_step else left,
+            max_seconds=seconds_left,
         )
         # A stricter tolerance gives the first rung another answer, and the others other starts.
         name = kind.__name__ if not fits else f"{kind.__name__}, tolerance {tolerance:g}"

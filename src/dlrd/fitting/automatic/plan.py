@@ -1,6 +1,8 @@
 """What an automatic fit does: its parts, and how its steps are taken."""
 
 import functools
+import math
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,7 +23,9 @@ NATURAL_RATE, ADAM_RATE = 0.3, 1e-2
 FACTOR, MIN_TRAVEL = 0.3, 3.0
 """Of the rule: gentler than the paper's, with a floor for the windows."""
 FIRST_GRADIENTS = 256
-"""Of the steps before the first certificate; twice as many before the next."""
+"""Of the steps before the first certificate, and of that; twice as many steps before the next."""
+MIN_FIRST_GRADIENTS, FIRST_SHARE = 16, 0.125
+"""Likewise where the budget is small: a power of two, not more than this share of it, or so many."""
 
 
 MIN_TOLERANCE, TOLERANCE_PER_DIM = 1e-2, 2e-4
@@ -53,6 +57,18 @@ class Task(NamedTuple):
     plan: Plan
     tolerance: float  # in nats
     max_gradients: int
+    deadline: float = float("inf")  # by `time.monotonic`
+
+    @property
+    def first_gradients(self) -> int:
+        """Of the steps before the first certificate, and of each that is as short as can be."""
+        affordable = max(FIRST_SHARE * self.max_gradients, MIN_FIRST_GRADIENTS)
+        return min(FIRST_GRADIENTS, 2 ** int(math.log2(affordable)))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.deadline
 
     @property
     def first_rate(self) -> float:
@@ -80,7 +96,8 @@ def task_for(
         draws=plan.draws or _draws(model, family, gradient, plan.num_draws),
     )
     tolerance = aim.tolerance or default_tolerance(model.dim)
-    return Task(method, is_natural, key, plan, tolerance, aim.max_gradients)
+    deadline = time.monotonic() + aim.max_seconds
+    return Task(method, is_natural, key, plan, tolerance, aim.max_gradients, deadline)
 
 
 def default_tolerance(dim: int) -> float:

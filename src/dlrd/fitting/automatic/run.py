@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, MIN_DRAWS, improvement
+from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, improvement
 from dlrd.fitting.automatic.judge.stopping import CERTAIN, MAX_CERTIFICATE_SHARE, Action, Evidence, decide
-from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task
+from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState
 from dlrd.fitting.automatic.steps.refine import refine, refining_cost
 from dlrd.fitting.automatic.steps.rollback import can_roll_back, catch_up_or_roll_back, roll_back
@@ -34,7 +34,7 @@ def run_until_sure(task: Task, state: AutomaticState, report: Report) -> tuple[A
             if outcome is not Outcome.RUNNING:
                 return state, outcome
         goal = _next_goal(task, state)
-        if state.latest is not None and goal <= state.latest.step:
+        if state.latest is not None and (goal <= state.latest.step or task.is_late):
             return state, Outcome.BUDGET
         state = take_steps(task, state.running, goal, report)
         if state.outcome is Outcome.INTERRUPTED:
@@ -113,17 +113,17 @@ def _num_draws(task: Task, state: AutomaticState) -> int:
         expected = seen.noise * seen.num_draws / ((1 + MAX_CERTIFICATE_SHARE) * num_steps)
         share = ROUGH_SHARE if expected > CERTAIN * task.tolerance else CERTIFICATE_SHARE
     left = task.max_gradients - state.num_gradients
-    return max(int(min(share * num_steps, left)) // MIN_DRAWS, 1) * MIN_DRAWS
+    return max(int(min(share * num_steps, left)) // task.first_gradients, 1) * task.first_gradients
 
 
 def _next_goal(task: Task, state: AutomaticState) -> int:
     """The step behind which the next certificate is due: each time twice as many, or what is affordable."""
     looked_at = 0 if state.latest is None else state.latest.step
-    stop = steps_for(task, state, FIRST_GRADIENTS)
+    stop = steps_for(task, state, task.first_gradients)
     while stop <= looked_at:
         stop *= 2
     # With a certificate behind the last step, for which what is left must not be too little.
     left = task.max_gradients - state.num_gradients
     share = min(CERTIFICATE_SHARE * state.gradients["steps"], CERTIFICATE_SHARE * left)
-    affordable = int(left - max(share, MIN_DRAWS)) // step_cost(task, state)
+    affordable = int(left - max(share, task.first_gradients)) // step_cost(task, state)
     return min(stop, state.step + affordable)

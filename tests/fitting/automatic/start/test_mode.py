@@ -55,6 +55,26 @@ def test_curvature_of_a_normal_is_exact() -> None:
     np.testing.assert_allclose(mode.curvature.root, np.linalg.cholesky(covariance), atol=rounding)
 
 
+def test_a_search_that_is_cut_knows_the_curvature_that_its_steps_have_shown() -> None:
+    """Of a normal in three dimensions: the way down shows nearly all, and there is too little for a Hessian."""
+    covariance, mean = random_covariance(10.0, 3), np.array([1.0, -2.0, 0.5])
+    whole = normal(covariance, mean)
+    assert found_mode(whole, 3).is_cut is False
+    cut = normal(covariance, mean)
+    cut.max_gradients = whole.num_gradients - 1
+    mode = found_mode(cut, 3)
+    assert mode.is_cut
+    assert not mode.is_found
+    assert cut.num_gradients == whole.num_gradients - 6
+    np.testing.assert_allclose(mode.point, mean, atol=0.3)
+    # In units in which the covariance is I: BFGS is exact along the latest step, and near along the others.
+    root = np.linalg.cholesky(covariance)
+    eigenvalues = np.linalg.eigvalsh(root.T @ np.asarray(mode.curvature.times(np.eye(3))) @ root)
+    assert 0.2 < eigenvalues.min() <= eigenvalues.max() < 5
+    cut.num_gradients, cut.max_gradients = 0, 2
+    assert found_mode(cut, 3).is_cut  # hardly begun
+
+
 def test_distance_is_in_units_of_the_curvature() -> None:
     covariance = random_covariance(100, 5)
     mode = found_mode(normal(covariance, np.arange(5.0)), 5)

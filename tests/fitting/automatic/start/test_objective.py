@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlrd.fitting.automatic.start import objective as objective_module
-from dlrd.fitting.automatic.start.objective import Objective, host_noise
+from dlrd.fitting.automatic.start.objective import Objective, SpentError, host_noise
 from dlrd.models import FunctionModel
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -34,6 +34,28 @@ def rooted(z: jax.Array) -> jax.Array:
 
 def as_objective(log_density, dtype: str = "float64") -> Objective:
     return Objective(FunctionModel(log_density, (2,)), jnp.dtype(dtype))
+
+
+def test_nothing_beyond_the_budget_is_evaluated():
+    objective = Objective(FunctionModel(quadratic, (2,)), jnp.dtype("float64"), max_gradients=7)
+    objective(POINTS[0])
+    for beyond in (
+        lambda: objective.products(POINTS[:2], DIRECTIONS),
+        lambda: objective.batch(np.zeros((7, 2))),
+    ):
+        with pytest.raises(SpentError):
+            beyond()
+    assert objective.num_gradients == 1
+    objective.products(POINTS[:1], DIRECTIONS)
+    assert objective.num_gradients == 7
+    with pytest.raises(SpentError):
+        objective(POINTS[0])
+
+
+def test_nothing_after_the_deadline_is_evaluated():
+    objective = Objective(FunctionModel(quadratic, (2,)), jnp.dtype("float64"), deadline=0.0)
+    with pytest.raises(SpentError):
+        objective(POINTS[0])
 
 
 def test_value_and_slope_are_those_of_minus_the_log_density():

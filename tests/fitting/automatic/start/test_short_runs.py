@@ -11,6 +11,7 @@ import pytest
 
 import dlrd
 from dlrd.families.curvature import MAX_WHOLE
+from dlrd.fitting.automatic import plan as plan_module
 from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate
 from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task
 from dlrd.fitting.automatic.start import short_runs
@@ -87,7 +88,8 @@ def begun(
 
             return search
 
-        monkeypatch.setattr(short_runs, "_short_run", lambda task, family, is_measured=False: run(family, 0))
+        monkeypatch.setattr(plan_module, "FIRST_SHARE", 1.0)  # all runs are of the usual length
+        monkeypatch.setattr(short_runs, "_short_run", lambda task, family, *spent, **options: run(family, 0))
         monkeypatch.setattr(
             short_runs,
             "_prolonged",
@@ -218,10 +220,12 @@ def test_budget_limits_the_short_runs(begun: Begun, num_affordable: int, best: f
     """But for the first, which there must be."""
     budget = SEARCHED + num_affordable * RUN
     assert place(begun([mode(1.0), mode(2.0), mode(3.0)], max_gradients=budget)) == best
+    # The starts of those are measured as well.
+    budget += CLIMBED + (MIN_DRAWS if num_affordable else 0)
     footholds = [foothold(1.0), foothold(2.0), foothold(3.0)]
-    assert place(begun([], footholds, max_gradients=budget + CLIMBED)) == best
+    assert place(begun([], footholds, max_gradients=budget)) == best
     # A mode from which something may be gained, and the first foothold.
-    found = begun([mode(0.5)], footholds, {0.5: [{"gap": DOUBTFUL}]}, max_gradients=budget + CLIMBED)
+    found = begun([mode(0.5)], footholds, {0.5: [{"gap": DOUBTFUL}]}, max_gradients=budget)
     assert place(found) == max(best - 1, 0.5)
 
 

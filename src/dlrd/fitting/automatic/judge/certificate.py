@@ -11,6 +11,7 @@ from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, look
 from dlrd.models import Model
 
 MIN_DRAWS = NUM_BLOCKS * BATCH
+"""Of a certificate, and by how many it grows, unless the budget is too small for that."""
 MAX_SHARE_BAD = 1e-3
 CONFIDENCE = 2.0
 """Standard errors within which a number is taken to be."""
@@ -77,6 +78,7 @@ def certify(
     num_draws: int,
     came_from: Family,
     shorter: Certificate | None = None,
+    min_draws: int = MIN_DRAWS,
 ) -> Certificate:
     r"""Estimates the ELBO of `family` and its gap to the optimum.
 
@@ -95,10 +97,12 @@ def certify(
         num_draws: in all, rounded up to full blocks.
         came_from: where the steps to it began.
         shorter: a certificate of the same family with the same key, to be gone on with.
+        min_draws: by how many it grows at once, twice `NUM_BLOCKS` or a multiple of that.
     """
-    first = 0 if shorter is None else shorter.num_draws // MIN_DRAWS
-    last = max(-(-num_draws // MIN_DRAWS), first + 1)
-    looks = [look(model, family, key, index) for index in range(first, last)]
+    first = 0 if shorter is None else shorter.num_draws // min_draws
+    last = max(-(-num_draws // min_draws), first + 1)
+    batch = min_draws // NUM_BLOCKS
+    looks = [look(model, family, key, index, batch=batch) for index in range(first, last)]
     log_ratios = np.concatenate([each.log_ratios.ravel() for each in looks])
     each_gradients = [each.gradients for each in looks if each.gradients is not None]
     gradients = np.mean(each_gradients, axis=0) if each_gradients else None
@@ -129,16 +133,22 @@ def certify(
 
 
 def with_more_values(
-    model: Model, family: Family, key: Key[Array, ""], seen: Certificate, num_draws: int
+    model: Model,
+    family: Family,
+    key: Key[Array, ""],
+    seen: Certificate,
+    num_draws: int,
+    min_draws: int = MIN_DRAWS,
 ) -> Certificate:
     """The certificate with up to `num_draws` draws behind all that needs no gradients."""
-    indices = range(seen.num_draws // MIN_DRAWS, num_draws // MIN_DRAWS)
-    more = [look(model, family, key, index, has_gradients=False).log_ratios.ravel() for index in indices]
+    indices, batch = range(seen.num_draws // min_draws, num_draws // min_draws), min_draws // NUM_BLOCKS
+    looks = [look(model, family, key, index, has_gradients=False, batch=batch) for index in indices]
+    more = [each.log_ratios.ravel() for each in looks]
     return seen._replace(**_of_values(np.concatenate([seen.log_ratios, *more]), model.can_fail))
 
 
 def corrected(
-    model: Model, family: Correctable, key: Key[Array, ""], seen: Certificate
+    model: Model, family: Correctable, key: Key[Array, ""], seen: Certificate, min_draws: int = MIN_DRAWS
 ) -> tuple[Any, Certificate]:
     r"""The family moved by its certificate's own gradient, and what is known of it.
 
@@ -151,6 +161,7 @@ def corrected(
         family: to which the certificate belongs.
         key: of the draws behind the ELBO of the corrected family.
         seen: the certificate.
+        min_draws: behind that ELBO.
     """
     assert seen.gradients is not None
     better = family.corrected(seen.correction * np.mean(seen.gradients, axis=0))
@@ -162,7 +173,7 @@ def corrected(
         noise=float("nan"),
         corrected_error=float("nan"),
     )
-    return better, with_more_values(model, better, key, there, MIN_DRAWS)
+    return better, with_more_values(model, better, key, there, min_draws, min_draws)
 
 
 def _of_values(log_ratios: Float[np.ndarray, " draw"], can_fail: bool) -> dict[str, Any]:
@@ -240,6 +251,6 @@ def _jackknife(
 ) -> tuple[float, float]:
     """A number made of products, and its standard error by leaving out one block at a time."""
     num = len(products)
-    without = [value_fn(np.delete(np.delete(products, i, 0), i, 1)) for i in range(num)]
+    without = np.array([value_fn(np.delete(np.delete(products, i, 0), i, 1)) for i in range(num)])
     error = np.sqrt((num - 1) / num * np.sum((without - np.mean(without)) ** 2))
     return value_fn(products), float(error)

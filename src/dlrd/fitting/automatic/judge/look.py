@@ -18,7 +18,7 @@ from dlrd.models import Model
 NUM_BLOCKS = 8
 """Independent estimates of the gradient, whose products have no bias from the noise."""
 BATCH = 32
-"""Draws of a block in one look, which are evaluated at once."""
+"""Draws of a block in one look, which are evaluated at once, unless the budget is too small for so many."""
 
 
 class Look(NamedTuple):
@@ -35,8 +35,9 @@ def look(
     index: int,
     num_blocks: int = NUM_BLOCKS,
     has_gradients: bool = True,
+    batch: int = BATCH,
 ) -> Look:
-    """Looks at `BATCH` draws in each of several blocks.
+    """Looks at `batch` draws in each of several blocks.
 
     Args:
         model: what is fitted.
@@ -45,16 +46,19 @@ def look(
         index: of the look; each takes the next part of the blocks' sequences.
         num_blocks: that are looked at, all at the most.
         has_gradients: whether to look at them; else at values alone.
+        batch: an even number.
     """
-    seen = _program(model, has_gradients and _can_tell(model, family))(
+    seen = _program(model, has_gradients and _can_tell(model, family), batch)(
         family, several(key, NUM_BLOCKS), np.int32(index), np.int32(num_blocks)
     )
     return jax.tree.map(lambda rows: np.asarray(rows, float)[:num_blocks], seen)
 
 
-def prepare_look(model: Model, family: Family, key: Key[Array, ""], has_gradients: bool = True) -> None:
+def prepare_look(
+    model: Model, family: Family, key: Key[Array, ""], has_gradients: bool = True, batch: int = BATCH
+) -> None:
     """Begins to compile what looks at such families need."""
-    _program(model, has_gradients and _can_tell(model, family)).prepare(
+    _program(model, has_gradients and _can_tell(model, family), batch).prepare(
         family, several(key, NUM_BLOCKS), np.int32(0), np.int32(NUM_BLOCKS)
     )
 
@@ -65,14 +69,14 @@ def _can_tell(model: Model, family: Family) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _program(model: Model, has_gradients: bool) -> Program:
+def _program(model: Model, has_gradients: bool, batch: int) -> Program:
     """One for looks of all lengths."""
 
     def blocks(
         family: Family, keys: Key[Array, " block"], index: Int[Array, ""], num_blocks: Int[Array, ""]
     ) -> Look:
         block_fn = jax.jit(
-            functools.partial(_block, model, has_gradients, family, index=index)
+            functools.partial(_block, model, has_gradients, batch, family, index=index)
         )  # so it is traced once
         unseen = jax.tree.map(
             lambda row: jnp.zeros((NUM_BLOCKS, *row.shape), row.dtype), jax.eval_shape(block_fn, keys[0])
@@ -91,14 +95,15 @@ def _program(model: Model, has_gradients: bool) -> Program:
 
 
 def _block(
-    model: Model, has_gradients: bool, family: Family, key: Key[Array, ""], index: Int[Array, ""]
+    model: Model, has_gradients: bool, batch: int, family: Family, key: Key[Array, ""], index: Int[Array, ""]
 ) -> Look:
     """The draws of one block, without the axis of blocks."""
     own_key = jax.random.fold_in(key, index)
     if not isinstance(family, FromNoise):
-        draws = family.sample(own_key, (BATCH,))
+        draws = family.sample(own_key, (batch,))
         return Look(model.values(draws, own_key) - family.log_prob(draws), None)
-    noise = _mirrored(key, index, family.noise_size, jnp.result_type(*jax.tree.leaves(family)))
+    half = (batch // 2, family.noise_size)
+    noise = _mirrored(key, index, half, jnp.result_type(*jax.tree.leaves(family)))
     draws = family.from_noise(noise)
     log_prob = log_prob_of(family, noise, draws)
     if not has_gradients:
@@ -111,10 +116,13 @@ def _block(
     return Look(log_ratios, family.fisher_coordinates(family.natural_gradient(slopes, noise)))
 
 
-def _mirrored(key: Key[Array, ""], index: Int[Array, ""], size: int, dtype: jnp.dtype) -> Float[Array, "..."]:
+def _mirrored(
+    key: Key[Array, ""], index: Int[Array, ""], shape: tuple[int, int], dtype: jnp.dtype
+) -> Float[Array, "..."]:
     """The next points of a Sobol sequence, unless there are too many dimensions, with their mirror images."""
+    num, size = shape
     if size <= MAX_CHEAP:
-        half = sobol_noise(key, index, BATCH // 2, size, dtype)
+        half = sobol_noise(key, index, num, size, dtype)
     else:
-        half = jax.random.normal(jax.random.fold_in(key, index), (BATCH // 2, size), dtype)
+        half = jax.random.normal(jax.random.fold_in(key, index), shape, dtype)
     return jnp.concatenate([half, -half])

@@ -95,7 +95,8 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
         return _without_gap(evidence)
     if is_certain(seen, evidence.certain_tolerance) and not seen.share_bad:
         return Decision(Action.STOP, Outcome.CERTIFIED)
-    if is_certain(_after_correction(seen), evidence.certain_tolerance) and not seen.share_bad:
+    can_correct = not seen.share_bad and evidence.num_left >= MIN_DRAWS
+    if can_correct and is_certain(_after_correction(seen), evidence.certain_tolerance):
         return Decision(Action.CORRECT)
     is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.tolerance
     if is_far and plan.has_strides and Action.STRIDE not in done:

@@ -13,7 +13,7 @@ from dlrd.families.curvature import MAX_WHOLE, diagonal_curvature
 from dlrd.fitting.automatic.start.foothold import find_foothold
 from dlrd.fitting.automatic.start.funnel import Funnel
 from dlrd.fitting.automatic.start.mode import Mode, find_mode
-from dlrd.fitting.automatic.start.objective import Objective, host_noise
+from dlrd.fitting.automatic.start.objective import Objective, SpentError, host_noise
 from dlrd.fitting.automatic.start.structure import Survey
 
 WIDENINGS = 2.0, 4.0, 8.0
@@ -47,6 +47,8 @@ def find_modes(
 ) -> list[Start]:
     """Families at all modes that are found, the most promising first; none if the first way down finds none.
 
+    Where the budget ends the first search, one at the lowest point that it has come to.
+
     Args:
         objective: −log p.
         family: its mean and draws from it are the points.
@@ -56,8 +58,13 @@ def find_modes(
     """
     center = np.asarray(family.mean, float)
     is_whole = family.needs_whole_curvature or len(center) <= MAX_WHOLE
-    first = find_mode(objective, center, is_whole)
+    try:
+        first = find_mode(objective, center, is_whole)
+    except SpentError:  # the time was over before it had begun
+        return []
     assert first is not None
+    if first.is_cut:
+        return [Start(family.at_mode(first.point, first.curvature), "where the search had come to")]
     if not first.is_found:
         return []
     modes = [first]
@@ -73,7 +80,10 @@ def find_modes(
             break
         side, pair = (-1) ** number, number // 2
         point = center + side * WIDENINGS[pair % len(WIDENINGS)] * draws[pair]
-        mode = find_mode(objective, point, is_whole, first.curvature, is_known, MAX_ITERATIONS)
+        try:
+            mode = find_mode(objective, point, is_whole, first.curvature, is_known, MAX_ITERATIONS)
+        except SpentError:
+            break
         if mode is not None and mode.is_found and not is_known(mode.point):
             modes.append(mode)
     modes.sort(key=lambda mode: -_laplace_evidence(mode))
@@ -94,7 +104,10 @@ def find_footholds(
         std: how wide the normal is that goes it, in each coordinate.
         key: of the draws that it is judged by.
     """
-    found = find_foothold(objective, Survey(objective, family), np.asarray(family.mean, float), std, key)
+    try:
+        found = find_foothold(objective, Survey(objective, family), np.asarray(family.mean, float), std, key)
+    except SpentError:
+        return []
     if not found.is_found:
         return []
     starts = [Start(family.at_mode(found.mean, found.curvature), "a foothold", funnel=found.funnel)]

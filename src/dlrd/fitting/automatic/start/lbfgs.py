@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from dlrd.fitting.automatic.start.objective import SpentError
+
 MEMORY = 20
 MAX_ITERATIONS = 200
 MAX_TRIALS = 30
@@ -24,7 +26,11 @@ class Loss(Protocol):
     dtype: jnp.dtype  # that it is evaluated in
 
     def __call__(self, point: _Vector, /) -> tuple[float, _Vector]:
-        """The value and the gradient at a point; infinite where either is not finite."""
+        """The value and the gradient at a point; infinite where either is not finite.
+
+        Raises:
+            SpentError: beyond the budget; a descent then ends where it is.
+        """
         ...
 
 
@@ -44,6 +50,7 @@ class Descent(NamedTuple):
     slope: _Vector  # its gradient, in the original coordinates
     path: list[_Vector]  # all points, the first included
     steps: list[_Vector]  # the newest, in whitened coordinates
+    changes: list[_Vector]  # of the slope, whitened, along these steps
     is_at_rest: bool  # whether the rest of the way down is estimated to be below the tolerance
 
 
@@ -76,7 +83,7 @@ def descend(
     """
     value, slope = objective(start)
     if not np.isfinite(value):
-        return Descent(start, value, slope, [start], [], is_at_rest=False)
+        return Descent(start, value, slope, [start], [], [], is_at_rest=False)
     here = _Place(start, value, slope, _whitened(curvature, slope))
     path, steps, changes = [start], [], []
     is_at_rest, values = False, [value]
@@ -89,7 +96,10 @@ def descend(
             is_at_rest = bool(steps) and max(-0.5 * slope_along, min(gain, plain)) < tolerance
             if is_at_rest or is_known(here.point) or not slope_along < 0:
                 break
-            found = _search(objective, here, curvature, direction, slope_along)
+            try:
+                found = _search(objective, here, curvature, direction, slope_along)
+            except SpentError:
+                break
             if found is None:
                 break
             there, length = found
@@ -99,7 +109,7 @@ def descend(
             path.append(there.point)
             values.append(there.value)
             here = there
-    return Descent(here.point, here.value, here.slope, path, steps, is_at_rest)
+    return Descent(here.point, here.value, here.slope, path, steps, changes, is_at_rest)
 
 
 def _newton(slope: _Vector, steps: list[_Vector], changes: list[_Vector]) -> _Vector:

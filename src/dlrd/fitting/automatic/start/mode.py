@@ -9,7 +9,7 @@ from jaxtyping import Float
 from dlrd.families.curvature import Curvature, DenseCurvature, LowRankCurvature
 from dlrd.families.sparse_curvature import sparse_curvature
 from dlrd.fitting.automatic.start.lbfgs import MAX_ITERATIONS, Descent, descend
-from dlrd.fitting.automatic.start.objective import Objective
+from dlrd.fitting.automatic.start.objective import Objective, SpentError
 
 MAX_ROUNDS = 6
 NUM_PROBES = 16
@@ -31,6 +31,7 @@ class Mode(NamedTuple):
     log_density: float
     curvature: Curvature  # of absolute eigenvalues where it is no maximum
     is_found: bool  # whether it is a maximum, to the tolerance
+    is_cut: bool  # whether the budget ended the search, so that nobody knows
     path: list[Float[np.ndarray, " dim"]]  # of the first descent
 
     def distance(self, point: Float[np.ndarray, " dim"]) -> float:
@@ -67,12 +68,16 @@ def find_mode(
         return None
     path, number = descent.path, 1
     while True:
-        measured, is_trusted = measure(objective, descent, curvature)
+        try:
+            measured, is_trusted = measure(objective, descent, curvature)
+        except SpentError:
+            known = curvature or _secant(descent)
+            return Mode(descent.point, -descent.value, known, is_found=False, is_cut=True, path=path)
         left = 0.5 * float(np.sum(measured.whiten(descent.slope) ** 2))
         is_found = is_trusted and left < tolerance
         is_hopeless = not np.isfinite(descent.value) or (number > 1 and not descent.is_at_rest)
         if is_found or is_hopeless or number == MAX_ROUNDS:
-            return Mode(descent.point, -descent.value, measured, is_found, path)
+            return Mode(descent.point, -descent.value, measured, is_found, is_cut=False, path=path)
         curvature, number = measured, number + 1
         descent = descend(objective, descent.point, curvature, tolerance)
 
@@ -145,6 +150,18 @@ def _low_rank(objective: Objective, descent: Descent, known: Any) -> tuple[LowRa
     eigenvalues, vectors = np.linalg.eigh(_symmetric(images @ basis))
     stretches = 1 / np.sqrt(np.maximum(np.abs(eigenvalues), MIN_EIGENVALUE))
     return LowRankCurvature(known.scale, basis @ vectors, stretches), bool(eigenvalues.min() > 0)
+
+
+def _secant(descent: Descent) -> DenseCurvature:
+    """The curvature as the steps of a first descent show it, without a gradient more: by BFGS."""
+    dim = len(descent.point)
+    hessian = np.eye(dim)
+    for step, change in zip(descent.steps, descent.changes, strict=True):
+        if step is descent.steps[0]:
+            hessian *= change @ change / (step @ change)
+        image = hessian @ step
+        hessian += np.outer(change, change) / (step @ change) - np.outer(image, image) / (step @ image)
+    return dense_curvature(np.eye(dim), hessian)[0]
 
 
 def _symmetric(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

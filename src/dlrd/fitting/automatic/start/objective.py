@@ -1,6 +1,7 @@
 """The model as the search for a start sees it: NumPy in, NumPy out, every gradient counted."""
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,24 +24,37 @@ def _compiled(model: Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return both_fn, jax.jit(lambda points, directions: hessian_products(model, points, directions, None))
 
 
+class SpentError(Exception):
+    """What was asked for would be beyond the budget; nothing of it was evaluated."""
+
+
 class Objective:
     """−log p, which is minimised, and its gradient, in double precision on the host.
 
     Args:
         model: exact, with gradients.
         dtype: that it is evaluated in.
+        max_gradients: that it may be asked for; `SpentError` is raised in place of more.
+        deadline: by `time.monotonic`; the same is raised after it.
     """
 
-    def __init__(self, model: Model, dtype: jnp.dtype):
+    def __init__(
+        self,
+        model: Model,
+        dtype: jnp.dtype,
+        max_gradients: float = np.inf,
+        deadline: float = np.inf,
+    ):
         self.dtype = dtype
         self.num_gradients = 0
+        self.max_gradients, self.deadline = max_gradients, deadline
         self.can_fail = model.can_fail
         self.is_smooth = is_twice_differentiable(model, dtype)
         self._values_and_slopes, self._products = _compiled(model)
 
     def __call__(self, point: Float[np.ndarray, " dim"]) -> tuple[float, Float[np.ndarray, " dim"]]:
         """The value and the gradient at a point; infinite where either is not finite."""
-        self.num_gradients += 1
+        self._count(1)
         # NumPy up to the program and behind it: each operation of jax on its own would take longer.
         values, slopes = self._values_and_slopes(np.asarray(point[None], self.dtype))
         value, slope = float(np.asarray(values)[0]), np.asarray(slopes, float)[0]
@@ -52,7 +66,7 @@ class Objective:
         self, points: Float[np.ndarray, "point dim"]
     ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "point dim"]]:
         """The values and gradients at many points, as they are."""
-        self.num_gradients += len(points)
+        self._count(len(points))
         values, slopes = self._values_and_slopes(np.asarray(points, self.dtype))
         return -np.asarray(values, float), -np.asarray(slopes, float)
 
@@ -63,12 +77,17 @@ class Objective:
 
         A point at a time, so that all numbers of points share one program.
         """
-        self.num_gradients += 2 * len(points) * len(directions)
+        self._count(2 * len(points) * len(directions))
         size = max(1, MAX_NUMBERS // (2 * points.shape[1]))
         blocks = [np.asarray(directions[i : i + size], self.dtype) for i in range(0, len(directions), size)]
         at = np.asarray(points, self.dtype)[:, None]
         found = [[np.asarray(self._products(each, block), float)[0] for block in blocks] for each in at]
         return -np.stack([np.concatenate(each) for each in found])
+
+    def _count(self, num: int) -> None:
+        if self.num_gradients + num > self.max_gradients or time.monotonic() > self.deadline:
+            raise SpentError
+        self.num_gradients += num
 
 
 def host_noise(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:

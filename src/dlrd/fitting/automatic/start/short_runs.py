@@ -8,14 +8,19 @@ import numpy as np
 
 from dlrd.families import Family, Moments, Patterned, Startable, split
 from dlrd.families.curvature import MAX_WHOLE
-from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS
-from dlrd.fitting.automatic.judge.look import prepare_look
+from dlrd.fitting.automatic.judge.look import NUM_BLOCKS, prepare_look
 from dlrd.fitting.automatic.keys import derived
-from dlrd.fitting.automatic.plan import FIRST_GRADIENTS, Task, working_form
+from dlrd.fitting.automatic.plan import Task, working_form
 from dlrd.fitting.automatic.start.candidates import Start, as_given, find_footholds, find_modes
 from dlrd.fitting.automatic.start.objective import Objective
 from dlrd.fitting.automatic.state import AutomaticState, Search, fresh_steps
-from dlrd.fitting.automatic.steps.stepping import has_cheap_values, steps_for, take_certificate, take_steps
+from dlrd.fitting.automatic.steps.stepping import (
+    affordable_steps,
+    has_cheap_values,
+    steps_for,
+    take_certificate,
+    take_steps,
+)
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.loop import prepare_steps
 from dlrd.fitting.outcome import Outcome
@@ -38,20 +43,41 @@ def begin(task: Task, family: Family) -> AutomaticState:
         return _short_run(task, given.family)
     if task.method.draws != "independent":
         in_background(load_points, family.noise_size)
-    objective = Objective(task.method.model, jnp.result_type(*jax.tree.leaves(split(family)[0])))
+    dtype = jnp.result_type(*jax.tree.leaves(split(family)[0]))
+    objective = Objective(task.method.model, dtype, _search_budget(task), task.deadline)
     starts: list[Start] = []
     is_small = task.method.model.dim <= MAX_WHOLE
     if task.plan.has_modes and is_small and not isinstance(family, Patterned):
         key, limit = derived(task.key, 1), MAX_START_SHARE * task.max_gradients
         starts = find_modes(objective, family, key, task.plan.num_starts, limit)
-    runs = [(start, _short_run(task, start.family)) for start in starts[: _affordable(task, objective, 0)]]
+    runs: list[tuple[Start, AutomaticState]] = []
+    for start in starts:
+        if not runs or _is_affordable(task, _spent(objective, runs)):
+            runs.append((start, _short_run(task, start.family, _spent(objective, runs))))
     # A mode from which hardly anything is to be gained is the place; any other may be a trap.
     if not all(_promise(state) <= MAX_START_GAP for _, state in runs) or not runs:
         key = derived(task.key, 2)
-        others = find_footholds(objective, family, _spread(family), key) or [given]
-        num = max(_affordable(task, objective, len(runs)), 0 if runs else 1)
-        runs += [(start, _short_run(task, start.family, is_measured=True)) for start in others[:num]]
+        objective.max_gradients -= sum(state.num_gradients for _, state in runs)
+        for start in find_footholds(objective, family, _spread(family), key) or [given]:
+            spent = _spent(objective, runs)
+            if not runs or _is_affordable(task, spent + task.first_gradients):
+                runs.append((start, _short_run(task, start.family, spent, is_measured=True)))
     return _best(task, runs, objective.num_gradients)
+
+
+def _search_budget(task: Task) -> int:
+    """All but what the steps and the certificate of a short run take; or that alone, if it is little."""
+    num_parts = 2 if task.max_gradients >= 4 * task.first_gradients else 1
+    return task.max_gradients - num_parts * task.first_gradients
+
+
+def _spent(objective: Objective, runs: list[tuple[Start, AutomaticState]]) -> int:
+    return objective.num_gradients + sum(state.num_gradients for _, state in runs)
+
+
+def _is_affordable(task: Task, spent: int) -> bool:
+    """Whether the budget allows another short run."""
+    return spent + 2 * task.first_gradients <= task.max_gradients and not task.is_late
 
 
 def _best(task: Task, runs: list[tuple[Start, AutomaticState]], num_searched: int) -> AutomaticState:
@@ -78,20 +104,13 @@ def _best(task: Task, runs: list[tuple[Start, AutomaticState]], num_searched: in
     return replace(state, gradients=spent | {"start": num_searched}, search=search)
 
 
-def _affordable(task: Task, objective: Objective, num_runs: int) -> int:
-    """How many more short runs the budget allows, one at least at the beginning."""
-    cost = FIRST_GRADIENTS + MIN_DRAWS
-    left = (task.max_gradients - objective.num_gradients) // cost - num_runs
-    return max(left, 0 if num_runs else 1)
-
-
 def _spread(family: Startable) -> np.ndarray:
     """How wide the family is, in each coordinate."""
     return np.asarray(family.std, float) if isinstance(family, Moments) else np.ones(len(family.mean))
 
 
-def _short_run(task: Task, family: Family, is_measured: bool = False) -> AutomaticState:
-    """The first steps and the first certificate.
+def _short_run(task: Task, family: Family, spent: int = 0, is_measured: bool = False) -> AutomaticState:
+    """The first steps and the first certificate, as far as the budget allows, of which others have `spent`.
 
     Where the start itself is measured, too, the fit cannot end below it: steps may lead away from a good
     place whose geometry they do not know yet.
@@ -104,12 +123,16 @@ def _short_run(task: Task, family: Family, is_measured: bool = False) -> Automat
         origin=family,
     )
     prepare_steps(task.method, state.rest, state.steps)
-    prepare_look(task.method.model, family, task.key)
+    batch = task.first_gradients // NUM_BLOCKS
+    prepare_look(task.method.model, family, task.key, batch=batch)
     if has_cheap_values(task.method.model):
-        prepare_look(task.method.model, family, task.key, has_gradients=False)
-    if is_measured:
-        state = take_certificate(task, state, MIN_DRAWS)
-    return _run_until(task, state, steps_for(task, state, FIRST_GRADIENTS))
+        prepare_look(task.method.model, family, task.key, has_gradients=False, batch=batch)
+    if is_measured and _is_affordable(task, spent + task.first_gradients):
+        state = take_certificate(task, state, task.first_gradients)
+    num_steps = min(
+        steps_for(task, state, task.first_gradients), affordable_steps(task, state.spent("start", spent))
+    )
+    return _run_until(task, state, num_steps)
 
 
 def _prolonged(task: Task, state: AutomaticState) -> AutomaticState:
@@ -121,7 +144,7 @@ def _run_until(task: Task, state: AutomaticState, num_steps: int) -> AutomaticSt
     state = take_steps(task, state, num_steps, lambda state: None)
     if state.outcome is Outcome.INTERRUPTED:
         raise KeyboardInterrupt
-    return take_certificate(task, state, MIN_DRAWS)
+    return take_certificate(task, state, task.first_gradients)
 
 
 def _promise(state: AutomaticState) -> float:

@@ -23,6 +23,8 @@ def catch_up_or_roll_back(task: Task, state: AutomaticState) -> AutomaticState:
     While a fit travels, its average over the steps lags behind: it may be a bad family between two good ones.
     """
     assert state.best is not None
+    if task.max_gradients - state.num_gradients < 2 * NUM_DRAWS:
+        return roll_back(task, state)
     last, key = state.last_iterate, certificate_key(task, state, use=4)
     gain, error = improvement(task.method.model, state.best.family, last, key, NUM_DRAWS)
     state = state.spent("certificates", 2 * NUM_DRAWS)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from jaxtyping import Array, Key
 
 from dlrd.families import Correctable, SecondOrder
-from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, certify, corrected, with_more_values
+from dlrd.fitting.automatic.judge.certificate import certify, corrected, with_more_values
 from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
 from dlrd.fitting.automatic.keys import derived
 from dlrd.fitting.automatic.plan import Task
@@ -38,7 +38,7 @@ def take_steps(task: Task, state: AutomaticState, num_steps: int, report: Report
         state = replace(state, steps=steps, recorder=recorder).spent("steps", num_gradients)
         report(state)
 
-    steps = run(task.method, state.rest, state.steps, num_steps, [observe])
+    steps = run(task.method, state.rest, state.steps, num_steps, [observe], deadline=task.deadline)
     return replace(state, steps=steps)
 
 
@@ -57,10 +57,17 @@ def steps_for(task: Task, state: AutomaticState, num_gradients: int) -> int:
     return max(num, MIN_STEPS if has_hessian else 1)
 
 
+def affordable_steps(task: Task, state: AutomaticState) -> int:
+    """How many more the budget allows, with the shortest certificate behind them."""
+    left = task.max_gradients - state.num_gradients - task.first_gradients
+    return max(left // step_cost(task, state), 0)
+
+
 def take_certificate(task: Task, state: AutomaticState, num_draws: int) -> AutomaticState:
     """Measures the family where it stands."""
     family = state.family
-    seen = certify(task.method.model, family, certificate_key(task, state), num_draws, state.origin)
+    model, key = task.method.model, certificate_key(task, state)
+    seen = certify(model, family, key, num_draws, state.origin, min_draws=task.first_gradients)
     measured = Measured(family, seen, state.origin, state.step)
     return _kept(replace(state, origin=family), measured, seen.num_draws)
 
@@ -70,7 +77,7 @@ def lengthen_certificate(task: Task, state: AutomaticState, num_draws: int) -> A
     assert state.latest is not None
     family, shorter, came_from, _ = state.latest
     key = certificate_key(task, state)
-    seen = certify(task.method.model, family, key, num_draws, came_from, shorter)
+    seen = certify(task.method.model, family, key, num_draws, came_from, shorter, task.first_gradients)
     return _kept(state, state.latest._replace(certificate=seen), seen.num_draws - shorter.num_draws)
 
 
@@ -79,7 +86,8 @@ def correct(task: Task, state: AutomaticState) -> AutomaticState:
     assert state.latest is not None
     family, seen, _, _ = state.latest
     assert isinstance(family, Correctable)
-    better, seen = corrected(task.method.model, family, certificate_key(task, state, use=5), seen)
+    key = certificate_key(task, state, use=5)
+    better, seen = corrected(task.method.model, family, key, seen, task.first_gradients)
     latest = state.latest._replace(family=better, certificate=seen)
     return replace(state, latest=latest).spent("certificates", seen.num_draws)
 
@@ -94,7 +102,7 @@ def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
     spent = state.num_gradients
     affordable = min(int(MAX_TAIL_SHARE * spent), task.max_gradients - spent)
     have = state.latest.certificate.num_draws
-    more = min(NUM_TAIL_DRAWS - have, affordable) // MIN_DRAWS * MIN_DRAWS
+    more = min(NUM_TAIL_DRAWS - have, affordable) // task.first_gradients * task.first_gradients
     return state if more <= 0 else lengthen_certificate(task, state, have + more)
 
 
@@ -113,9 +121,9 @@ def with_values(task: Task, measured: Measured) -> Measured:
     if not has_cheap_values(model):
         return measured
     key = derived(task.key, 0, measured.step, 0)  # that of the certificate
-    seen = with_more_values(model, family, key, seen, NUM_TAIL_DRAWS)
+    seen = with_more_values(model, family, key, seen, NUM_TAIL_DRAWS, task.first_gradients)
     if tail_shape(seen.log_ratios)[0] > FAIR_TAIL and divergence(seen.log_ratios) <= NEAR:
-        seen = with_more_values(model, family, key, seen, NUM_DOUBTFUL_DRAWS)
+        seen = with_more_values(model, family, key, seen, NUM_DOUBTFUL_DRAWS, task.first_gradients)
     return measured._replace(certificate=seen)
 
 
