@@ -56,7 +56,7 @@ def test_curvature_of_a_normal_is_exact() -> None:
 
 
 def test_a_search_that_is_cut_knows_the_curvature_that_its_steps_have_shown() -> None:
-    """Of a normal in three dimensions: the way down shows nearly all, and there is too little for a Hessian."""
+    """Of a normal in three dimensions: the way down shows nearly all; there is too little for a Hessian."""
     covariance, mean = random_covariance(10.0, 3), np.array([1.0, -2.0, 0.5])
     whole = normal(covariance, mean)
     assert found_mode(whole, 3).is_cut is False
