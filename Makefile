@@ -21,8 +21,10 @@ test: .venv/ready chromium
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-test-slow: .venv/ready
-	$(BIN)/pytest -n 2 -m slow
+# All tests, also those that take minutes, with programs compiled as users have them.
+test-slow: .venv/ready chromium
+	$(BIN)/python -W ignore -c 'import arviz'
+	XLA_FLAGS= OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ''
 
 bench: .venv/ready
 	$(BIN)/dlrd bench steps
