@@ -11,18 +11,21 @@ reproduce: .venv/ready
 	$(BIN)/dlrd reproduce
 
 # The tests of one file stay in one process, for they share what they compile and draw; the short files come
-# last. With a thread of BLAS each, the two processes do not wait for each other. ArviZ notes the day on which it
-# was first imported, and two processes that do so at once get in each other's way: hence once before.
+# last. With a thread of BLAS and of PyTorch each, the two processes do not wait for each other. ArviZ notes the
+# day on which it was first imported, and two processes that do so at once get in each other's way: hence once
+# before.
 test: .venv/ready chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python -W ignore -c 'import arviz'
-	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-test-slow: .venv/ready
-	$(BIN)/pytest -n 2 -m slow
+# All tests, also those that take minutes, with programs compiled as users have them.
+test-slow: .venv/ready chromium
+	$(BIN)/python -W ignore -c 'import arviz'
+	XLA_FLAGS= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ''
 
 bench: .venv/ready
 	$(BIN)/dlrd bench steps

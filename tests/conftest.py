@@ -1,7 +1,9 @@
 """What all tests share: two devices, both widths of floating-point numbers, and a browser."""
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+QUICKLY = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_parallel_codegen_split_count=1"
+)
+"""Most programs of the tests run once, for milliseconds: compiling them well takes most of the time."""
+# Before jax compiles anything. `make test-slow` runs all tests with the compiler as users have it.
+if "XLA_FLAGS" not in os.environ:
+    # A process ends at a flag that XLA does not know: another version may have dropped one of these.
+    trial = [sys.executable, "-c", "import jax; jax.devices()"]
+    ended = subprocess.run(trial, env={**os.environ, "XLA_FLAGS": QUICKLY}, check=False, capture_output=True)
+    os.environ["XLA_FLAGS"] = "" if ended.returncode else QUICKLY
 # Before jax first looks for devices: the sharding tests need more than one.
 jax.config.update("jax_num_cpu_devices", 2)
 # The first example of a property compiles, which takes longer than any deadline.

@@ -16,6 +16,7 @@ from dlrd.bench import ablation, budgets, nuts, scaling
 from dlrd.bench.models import compare as models
 from dlrd.bench.peers import compare
 from dlrd.bench.posteriors import accuracy
+from dlrd.bench.seconds import compare as seconds
 from dlrd.bench.table import Column, Row, shown
 
 HERE = Path(__file__).resolve().parents[1]
@@ -28,6 +29,8 @@ COLUMNS = {
     "budgets": budgets.COLUMNS,
     "models": models.COLUMNS,
     "nuts": nuts.COLUMNS,
+    "seconds": seconds.COLUMNS,
+    "seconds.overall": seconds.OVERALL_COLUMNS,
     "scaling": scaling.COLUMNS,
     "scaling.exponents": scaling.EXPONENT_COLUMNS,
 }

@@ -9,10 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pymc.blocking import DictToArrayBijection, RaveledVars
 from scipy import stats
 from scipy.special import expit
 
 from dlrd.bench.posteriors import Posterior, posteriors
+from dlrd.bench.posteriors.in_pymc import pymc_model
+from dlrd.bench.seconds.problems import PROBLEMS, problem
 
 NUM_ROWS = 12
 Unconstrained = np.ndarray
@@ -244,6 +247,23 @@ def test_single_precision_is_enough_where_columns_are_collinear(folder: Path) ->
     value = read(folder, "sblrc-blr").log_density(jnp.asarray(z))
     expected, _ = blr(content["data"], z)
     np.testing.assert_allclose(value, expected, rtol=100 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_pymc_models_have_the_same_density(folder: Path, name: str) -> None:
+    """Of the same coordinates, up to a constant, of which PyTensor keeps fewer digits."""
+    posterior, model = problem(folder, name), pymc_model(folder, name)
+    draws = 0.3 * np.random.default_rng(3).normal(size=(2, posterior.dim))
+    start = DictToArrayBijection.map(model.initial_point())
+    log_density = model.compile_logp(mode="FAST_COMPILE")
+    found = [
+        log_density(DictToArrayBijection.rmap(RaveledVars(z, start.point_map_info))).item() for z in draws
+    ]
+    expected = jax.vmap(posterior.log_density)(jnp.asarray(draws))
+    np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-9)
+    # What is drawn has the names of the reference.
+    assert {name.partition("[")[0] for name in posterior.parameter_names} <= set(model.named_vars)
 
 
 def test_a_missing_folder_or_file_is_named(folder: Path) -> None:

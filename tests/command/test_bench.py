@@ -11,6 +11,7 @@ from typer.testing import Result
 from dlrd.bench import nuts, scaling
 from dlrd.bench.posteriors import accuracy, larger_cases
 from dlrd.bench.posteriors.cases import Settings
+from dlrd.bench.seconds import compare
 
 Invoke = Callable[..., Result]
 
@@ -23,8 +24,9 @@ def handed_on(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def record(*arguments: Any) -> None:
         calls.append(arguments)
 
-    for module in (accuracy, scaling, nuts):
+    for module in (accuracy, scaling, nuts, compare):
         monkeypatch.setattr(module, "run", record)
+    monkeypatch.setattr(compare, "settings", lambda *arguments: arguments)
     monkeypatch.setattr(larger_cases, "check", lambda settings: None)
     monkeypatch.setattr(nuts, "read", lambda folder, names: [folder, *names])
     return calls
@@ -37,17 +39,20 @@ def test_parts_hand_their_settings_on(invoke: Invoke, handed_on: list[tuple[Any,
     assert invoke("bench", "scaling", *options, "--max-dim", "20", "--max-rows", "3000").exit_code == 0
     assert invoke("bench", "posteriors", "--posteriordb", "y").exit_code == 0
     assert invoke("bench", "nuts", "--out", "x", *several).exit_code == 0
+    several = ["--posteriordb", "y", "--repeats", "2", "--tool", "a", "--tool", "b", "--problem", "c"]
+    assert invoke("bench", "seconds", "--out", "x", *several).exit_code == 0
     assert handed_on == [
         (Settings(Path("y"), Path("x"), 2, 7, 0.5, ["a", "b"]),),
         (Path("x"), 0.5, 7, 20, 3000),
         (Settings(Path("y"), Path("benchmark"), 3, 100_000, None, []),),
         ([Path("y"), "a", "b"], Path("x"), 2),
+        ((Path("y"), Path("x"), 2, ["a", "b"], ["c"]),),
     ]
 
 
 def test_parts_are_listed(invoke: Invoke) -> None:
     printed = invoke("bench", "--help").stdout
-    parts = ["steps", "posteriors", "ablation", "scaling", "peers", "budgets", "nuts", "models"]
+    parts = ["steps", "posteriors", "ablation", "scaling", "peers", "budgets", "nuts", "seconds", "models"]
     assert [part for part in parts if part not in printed] == []
 
 

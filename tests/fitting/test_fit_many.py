@@ -50,7 +50,7 @@ def test_each_run_is_the_run_alone() -> None:
 
 def test_keys_alone() -> None:
     fits = dlrd.fit_many(
-        lambda z: -0.5 * (z @ z),
+        lambda z: -0.5 * ((z - 1) @ (z - 1)),
         dlrd.FullRankNormal.standard(2),
         keys=range(3),
         optimizer=adam(1e-2),

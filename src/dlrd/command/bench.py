@@ -197,6 +197,28 @@ def nuts(
 
 
 @bench.command()
+def seconds(
+    posteriordb: Posteriors = None,
+    out: Out = OUT,
+    repeats: Annotated[int, typer.Option(min=1, help="Processes of each tool and problem.")] = 3,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option("--tool", help="Only this one, as 'NumPyro NUTS'; may be given several times."),
+    ] = None,
+    problem: Problems = None,
+) -> None:
+    """Seconds until an answer and its errors, in a new process and again, beside NUTS, SVI, Pathfinder, ….
+
+    Takes about an hour and a half. Needs the extra "bench"; nutpie and pymc-extras take part where installed.
+    """
+    with _plain_errors():
+        from dlrd.bench.seconds import compare
+
+        settings = compare.settings(_given(posteriordb), out, repeats, tool or [], problem or [])
+    compare.run(settings)
+
+
+@bench.command()
 def models(out: Out = OUT, problem: Problems = None) -> None:
     """NumPyro and PyMC models of many kinds as people write them, beside NUTS of the same library.
 

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ import numpy as np
 import optax
 
 from dlrd.bench.peers.answer import Answer, Task, Vector, full_rank, mean_field
+from dlrd.families import FullRankNormal
+from dlrd.models import LogDensity
 
 BLACKJAX_DRAWS = 100
 """Of each step, BlackJAX's default."""
@@ -80,17 +83,29 @@ def blackjax_pathfinder(task: Task) -> Answer:
 
     It evaluates the density without its gradient at 200 draws for each point of its path; they count too.
     """
-    from blackjax.vi import pathfinder
-
-    start = jax.random.uniform(jax.random.key(task.seed + 1000), (task.dim,), minval=-2, maxval=2)
-    state, info = jax.jit(lambda key: pathfinder.approximate(key, task.log_density, start))(
-        jax.random.key(task.seed)
-    )
-    covariance = jnp.diag(state.alpha) + state.beta @ state.gamma @ state.beta.T
-    mean = state.position + covariance @ state.grad_position
+    state, info = pathfinder_fn(task.log_density, task.dim)(task.seed)
     num_points = info.path.elbo.shape[0]
     num_iterations = int(jnp.sum(jnp.isfinite(info.path.elbo)))
-    return Answer(full_rank(mean, covariance), 200 * num_points + num_iterations)
+    return Answer(pathfinder_normal(state), 200 * num_points + num_iterations)
+
+
+def pathfinder_fn(log_density: LogDensity, dim: int) -> Callable[[int], tuple[Any, Any]]:
+    """BlackJAX's Pathfinder as a function of a seed, which gives its state and how it came there."""
+    from blackjax.vi import pathfinder
+
+    approximate = jax.jit(lambda key, start: pathfinder.approximate(key, log_density, start))
+
+    def run(seed: int) -> tuple[Any, Any]:
+        start = jax.random.uniform(jax.random.key(seed + 1000), (dim,), minval=-2, maxval=2)
+        return jax.block_until_ready(approximate(jax.random.key(seed), start))
+
+    return run
+
+
+def pathfinder_normal(state: Any) -> FullRankNormal:
+    """The normal of a state of Pathfinder."""
+    covariance = jnp.diag(state.alpha) + state.beta @ state.gamma @ state.beta.T
+    return full_rank(state.position + covariance @ state.grad_position, covariance)
 
 
 def pyro_svi(task: Task) -> Answer:

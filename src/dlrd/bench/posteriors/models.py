@@ -40,6 +40,10 @@ class PosteriorModel(NamedTuple):
     parameter_names: list[str]
 
 
+Rows = tuple[Float[np.ndarray, "row column"], Float[np.ndarray, " row"]]
+"""The design and the response of a regression."""
+
+
 def posteriors(folder: Path, names: Sequence[str] = ()) -> list[Posterior]:
     """Reads the nine posteriors from a folder; other files in it do not matter.
 
@@ -79,57 +83,61 @@ def read(
     return Posterior(path.stem, *model, reference_mean=mean, reference_std=std)
 
 
-def _kidscore(data: dict[str, Any]) -> PosteriorModel:
-    design = np.column_stack([np.ones(data["N"]), data["mom_hs"], data["mom_iq"]])
-    return _regression(design, data["kid_score"], lambda _, log_sigma: log_half_cauchy(log_sigma, 2.5))
+def _kidscore(data: dict[str, Any]) -> Rows:
+    return np.column_stack([np.ones(data["N"]), data["mom_hs"], data["mom_iq"]]), np.array(data["kid_score"])
 
 
-def _blr(data: dict[str, Any]) -> PosteriorModel:
-    return _regression(
-        np.array(data["X"]),
-        data["y"],
-        lambda beta, log_sigma: log_normal(beta, 10.0) + log_half_normal(log_sigma, 10.0),
-    )
+def _blr(data: dict[str, Any]) -> Rows:
+    return np.array(data["X"]), np.array(data["y"])
 
 
-def _nes(data: dict[str, Any]) -> PosteriorModel:
+def _nes(data: dict[str, Any]) -> Rows:
     ages = [np.equal(data["age_discrete"], age) for age in (2, 3, 4)]
     first, last = (
         [data[name] for name in names] for names in (("real_ideo", "race_adj"), ("educ1", "gender", "income"))
     )
-    return _regression(np.column_stack([np.ones(data["N"]), *first, *ages, *last]), data["partyid7"])
+    return np.column_stack([np.ones(data["N"]), *first, *ages, *last]), np.array(data["partyid7"])
 
 
-def _logearn(data: dict[str, Any]) -> PosteriorModel:
+def _logearn(data: dict[str, Any]) -> Rows:
     height, male = np.array(data["height"]), np.array(data["male"])
-    design = np.column_stack([np.ones(data["N"]), height, male, height * male])
-    return _regression(design, np.log(data["earn"]))
+    return np.column_stack([np.ones(data["N"]), height, male, height * male]), np.log(data["earn"])
 
 
-def _logmesquite(data: dict[str, Any]) -> PosteriorModel:
+def _logmesquite(data: dict[str, Any]) -> Rows:
     wide, narrow, canopy, total = (
         np.log(data[name]) for name in ("diam1", "diam2", "canopy_height", "total_height")
     )
     area = wide + narrow
     columns = [np.ones(data["N"]), area + canopy, area, wide - narrow, total, data["group"]]
-    return _regression(np.column_stack(columns), np.log(data["weight"]))
+    return np.column_stack(columns), np.log(data["weight"])
+
+
+def _lags(data: dict[str, Any]) -> Rows:
+    order, y = data["K"], np.array(data["y"])
+    lags = [y[order - lag : len(y) - lag] for lag in range(1, order + 1)]
+    return np.column_stack([np.ones(len(y) - order), *lags]), y[order:]
+
+
+def _regression_of(
+    rows_fn: Callable[[dict[str, Any]], Rows],
+    log_prior: Callable[[Array, Array], Float[Array, ""]] = lambda beta, log_sigma: jnp.zeros(()),
+) -> Callable[[dict[str, Any]], PosteriorModel]:
+    return lambda data: _regression(*rows_fn(data), log_prior)
 
 
 def _autoregression(data: dict[str, Any]) -> PosteriorModel:
-    order, y = data["K"], np.array(data["y"])
-    lags = [y[order - lag : len(y) - lag] for lag in range(1, order + 1)]
-    model = _regression(
-        np.column_stack([np.ones(len(y) - order), *lags]),
-        y[order:],
-        lambda coefficients, log_sigma: log_normal(coefficients, 10.0) + log_half_cauchy(log_sigma, 2.5),
-    )
-    return model._replace(parameter_names=["alpha", *indexed("beta", order), "sigma"])
+    def log_prior(coefficients: Array, log_sigma: Array) -> Float[Array, ""]:
+        return log_normal(coefficients, 10.0) + log_half_cauchy(log_sigma, 2.5)
+
+    model = _regression(*_lags(data), log_prior)
+    return model._replace(parameter_names=["alpha", *indexed("beta", data["K"]), "sigma"])
 
 
 def _regression(
     design: Float[np.ndarray, "row column"],
     response: Float[np.ndarray, " row"],
-    log_prior: Callable[[Array, Array], Float[Array, ""]] = lambda beta, log_sigma: jnp.zeros(()),
+    log_prior: Callable[[Array, Array], Float[Array, ""]],
 ) -> PosteriorModel:
     """y ~ N(Xβ, σ²) in (β, log σ); the prior is of (β, σ) and gets log σ."""
     num_rows, num_columns = design.shape
@@ -249,15 +257,26 @@ def log_half_cauchy(log_value: Float[Array, ""], scale: float) -> Float[Array, "
     return math.log(2 / (math.pi * scale)) - jax.nn.softplus(2 * (log_value - math.log(scale)))
 
 
-MODELS: dict[str, Callable[[dict[str, Any]], PosteriorModel]] = {
+ROWS: dict[str, Callable[[dict[str, Any]], Rows]] = {
     "kidiq-kidscore_momhsiq": _kidscore,
     "sblrc-blr": _blr,
     "nes1996-nes": _nes,
+    "arK-arK": _lags,
+    "earnings-logearn_interaction": _logearn,
+    "mesquite-logmesquite_logvash": _logmesquite,
+}
+"""From the name of a regression to what makes its rows of the data."""
+MODELS: dict[str, Callable[[dict[str, Any]], PosteriorModel]] = {
+    "kidiq-kidscore_momhsiq": _regression_of(_kidscore, lambda _, log_sigma: log_half_cauchy(log_sigma, 2.5)),
+    "sblrc-blr": _regression_of(
+        _blr, lambda beta, log_sigma: log_normal(beta, 10.0) + log_half_normal(log_sigma, 10.0)
+    ),
+    "nes1996-nes": _regression_of(_nes),
     "eight_schools-eight_schools_noncentered": _eight_schools,
     "garch-garch11": _garch,
     "gp_pois_regr-gp_regr": _gaussian_process,
     "arK-arK": _autoregression,
-    "earnings-logearn_interaction": _logearn,
-    "mesquite-logmesquite_logvash": _logmesquite,
+    "earnings-logearn_interaction": _regression_of(_logearn),
+    "mesquite-logmesquite_logvash": _regression_of(_logmesquite),
 }
 """From the name of a file to what makes a model of its data."""
