@@ -40,8 +40,8 @@ def test_counts_the_newest_where_they_failed_and_a_picture(invoke: Invoke, tmp_p
     assert lines[5].split() == ["run", "began", "seconds", "status", "x", "y"]
     assert [line.split()[0] for line in lines[6:9]] == ["38", "39", "40"]
     assert lines[8].endswith("139  -1  exit code 3. buckled")
-    assert lines[-1] == "Wrote runs.png."
-    assert (tmp_path / "runs.png").read_bytes().startswith(b"\x89PNG")
+    assert lines[-1] == "Wrote runs.jsonl.png."
+    assert (tmp_path / "runs.jsonl.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_says_what_is_wrong(invoke: Invoke, tmp_path: Path) -> None:

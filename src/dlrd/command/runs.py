@@ -18,7 +18,7 @@ def runs(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="The log of a simulator, as runs.jsonl.")],
     last: Annotated[int, typer.Option(min=1, help="So many of the newest runs are listed.")] = 10,
     out: Annotated[
-        Path | None, typer.Option(help="The picture (png, pdf, svg); beside the log if not given.")
+        Path | None, typer.Option(help="The picture (png, pdf, svg); LOG.png if not given.")
     ] = None,
 ) -> None:
     """Shows the runs of a simulator, also while they go on: counts, the newest, failures, a picture."""
@@ -33,7 +33,7 @@ def runs(
             raise UserError(str(error)) from error
         if not records:
             raise UserError(f"{log} has no runs yet")
-        picture = out or log.with_suffix(".png")
+        picture = out or Path(f"{log}.png")
         for line in [*_summary(names, records), "", *_table(names, records, last)]:
             typer.echo(line)
         _draw(picture, names, records)

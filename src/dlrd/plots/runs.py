@@ -45,7 +45,7 @@ def plot_runs(names: Sequence[str], records: Sequence[Record]) -> Figure:
 def _draw_course(axes: Axes, records: Sequence[Record], is_good: np.ndarray) -> None:
     ends = np.array([record.began + record.answer.seconds for record in records])
     order = np.argsort(ends, kind="stable")
-    times = [datetime.datetime.fromtimestamp(end) for end in ends[order]]
+    times = np.array(matplotlib.dates.date2num([datetime.datetime.fromtimestamp(end) for end in ends[order]]))
     axes.set_title("Runs")
     axes.step(times, np.cumsum(is_good[order]), where="post", color=LINE, label="good")
     if not is_good.all():

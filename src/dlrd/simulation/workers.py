@@ -6,14 +6,14 @@ import importlib.machinery
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dlrd.checks import check_count, shown
+from dlrd.simulation import pool
 from dlrd.simulation.run import Answer, Question, Simulation, Status
-from dlrd.simulation.slot import Slot, remove_left_folders
+from dlrd.simulation.slot import remove_left_folders
 
 PATIENCE = 300.0
 """Seconds to wait for a scheduler that does not answer."""
@@ -47,6 +47,7 @@ class Workers:
         self._time_limit = simulation.time_limit
         self._client: Any = None
         self._cluster: Any = None
+        self._is_known = False  # whether the workers know the program
 
     @property
     def num(self) -> int:
@@ -60,15 +61,21 @@ class Workers:
         """Asks all questions at once, and each again until `heard` has enough."""
         from distributed import as_completed
 
+        from dlrd.simulation.plugin import Program
+
         left = dict(enumerate(questions))
         while left:
             client = self._connected()
+            if not self._is_known:
+                client.register_plugin(Program(self._token, self._payload), name=self._token)
+                self._is_known = True
             numbers = {self._submitted(client, question): number for number, question in left.items()}
             under_way = as_completed(list(numbers), loop=client.loop)
             try:
                 for future in under_way:
                     number = numbers.pop(future)
                     if future.status in ("cancelled", "lost"):  # with the connection: in another round
+                        self._is_known = False
                         continue
                     if heard(number, _answer_of(future)):
                         del left[number]
@@ -87,18 +94,18 @@ class Workers:
         if client is None:
             return
         if self._cluster is not None:
-            _close_slots(self._token)
+            pool.forget(self._token)
             client.close()
             self._cluster.close()
             self._cluster = None
             return
         with contextlib.suppress(Exception):  # of workers that are gone, and their processes with them
-            client.run(_close_slots, self._token)
+            client.unregister_worker_plugin(self._token)
         if isinstance(self._given, str):
             client.close()
 
     def _submitted(self, client: Any, question: Question) -> Any:
-        return client.submit(_carried_out, self._token, self._payload, question, self._time_limit, pure=False)
+        return client.submit(pool.carry_out, self._token, question, self._time_limit, pure=False)
 
     def _connected(self) -> Any:
         """A client whose scheduler answers; one that is lost is waited for."""
@@ -139,39 +146,6 @@ class Workers:
                 return address
             address = address.scheduler.address  # of a client that has given up
         return Client(address, timeout=PATIENCE, set_as_default=False)
-
-
-_SLOTS: dict[str, list[Slot]] = {}
-"""Of this process, by what they run; those that are busy, too."""
-_IDLE: dict[str, list[Slot]] = {}
-_LOCK = threading.Lock()
-
-
-def _carried_out(token: str, payload: bytes, question: Question, time_limit: float | None) -> Answer:
-    """What a worker of Dask does: hands the question to a process that is free, or to a new one."""
-    with _LOCK:
-        idle = _IDLE.setdefault(token, [])
-        slot = idle.pop() if idle else None
-    if slot is None:
-        slot = Slot(payload)
-        with _LOCK:
-            _SLOTS.setdefault(token, []).append(slot)
-    answer = slot.ask(question, time_limit)
-    with _LOCK:
-        if slot.is_open:
-            _IDLE.setdefault(token, []).append(slot)
-        elif slot in _SLOTS.get(token, []):
-            _SLOTS[token].remove(slot)
-    return answer
-
-
-def _close_slots(token: str) -> None:
-    """Ends all processes of a program on this machine."""
-    with _LOCK:
-        slots = _SLOTS.pop(token, [])
-        _IDLE.pop(token, None)
-    for slot in slots:
-        slot.close()
 
 
 def _answer_of(future: Any) -> Answer:

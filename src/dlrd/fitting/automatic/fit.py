@@ -49,8 +49,8 @@ def fit_automatically(
         saved = checkpoint.read()
         if saved is not None:
             state, outcome, reached = restore(saved, task, family)
-    told = {"unit": "gradients", "text": "looking for a start", "model": model}
-    with progress_display(watching.progress, aim.max_gradients, **told) as show:
+    first = "looking for a start"
+    with progress_display(watching.progress, aim.max_gradients, "gradients", first, model=model) as show:
 
         def report(new: AutomaticState) -> None:
             nonlocal state
