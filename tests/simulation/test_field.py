@@ -73,12 +73,13 @@ def fit(model: dlrd.models.Model) -> dlrd.Fit:
 
 
 def check(found: dlrd.Fit) -> None:
-    """Certified, and the normal of the compiled path: either is within the tolerance of the best one."""
+    """As near to the best normal as asked for, and the normal of the compiled path, which is so, too."""
     exact = dlrd.fit(
         field().log_density, dlrd.FullRankNormal.standard(29), tolerance=TOLERANCE, progress=False
     )
     print(found.sentence, exact.sentence, sep="\n")
-    assert found.outcome is dlrd.Outcome.CERTIFIED
+    assert found.verdict is not None
+    assert found.verdict.gap + 2 * found.verdict.gap_error < TOLERANCE
     assert abs(found.elbo - exact.elbo) < 4 * np.hypot(found.elbo_error, exact.elbo_error) + TOLERANCE
     # A divergence of 0.05 nats from the best, each: means that differ by √0.1 sd each at the most.
     one: Any = found.family
