@@ -1,4 +1,4 @@
-"""A fifth of the runs fail, in every way, and workers are killed: the same posterior, all counted, nothing left."""
+"""A fifth of the runs fail, in every way, and workers are killed: the same posterior, nothing left."""
 
 import contextlib
 import itertools
@@ -32,7 +32,7 @@ def whole(x: np.ndarray) -> Any:
 
 
 def faulty(folder: str) -> Callable[[np.ndarray], Any]:
-    """Every fifth run of a process fails, in turn by a crash, a hang, nan and a shape; it leaves a note first."""
+    """Every fifth run of a process fails, by a crash, a hang, nan or a shape; it leaves a note first."""
     calls, kinds = itertools.count(1), itertools.cycle(["exit code", "time limit", "nan", "shape"])
 
     def run(x: np.ndarray) -> Any:

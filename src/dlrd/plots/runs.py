@@ -51,7 +51,7 @@ def _draw_course(axes: Axes, records: Sequence[Record], is_good: np.ndarray) -> 
     if not is_good.all():
         axes.step(times, np.cumsum(~is_good[order]), where="post", color=MARK, linestyle="--", label="failed")
         axes.legend(frameon=False, loc="upper left")
-    locator = matplotlib.dates.AutoDateLocator(maxticks=6)
+    locator = matplotlib.dates.AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(matplotlib.dates.ConciseDateFormatter(locator))
     axes.set(ylim=(0, None))
@@ -67,12 +67,14 @@ def _draw_seconds(axes: Axes, records: Sequence[Record], is_good: np.ndarray) ->
 
 
 def _draw_values(axes: Axes, values: np.ndarray, is_good: np.ndarray) -> None:
-    """A value a run, in order; those of failed runs are crosses."""
-    number = np.arange(len(values))
-    axes.plot(number[is_good], values[is_good], ".", color=LINE, markersize=3, alpha=0.6)
-    axes.plot(number[~is_good], values[~is_good], "x", color=MARK, markersize=5)
+    """A value a run, in order; those of failed runs are crosses, at the edge if they are beyond it."""
     # A search for modes may look far away, beside which all else would be a line.
     low, high = np.quantile(values, [0.02, 0.98])
     margin = 0.25 * (high - low) or 0.1 * abs(high) or 1.0
-    axes.set_ylim(low - margin, high + margin)
+    low, high = low - margin, high + margin
+    number = np.arange(len(values))
+    axes.plot(number[is_good], values[is_good], ".", color=LINE, markersize=3, alpha=0.6)
+    failed = np.clip(values[~is_good], low, high)
+    axes.plot(number[~is_good], failed, "x", color=MARK, markersize=5, clip_on=False)
+    axes.set_ylim(low, high)
     count_axis(axes, len(values), "run")
