@@ -19,6 +19,12 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 POINTS = np.arange(12.0).reshape(12, 1)
 
 
+def workers_of(given: Any, run_fn: Any) -> tuple[Workers, list[Answer]]:
+    """And a list of all attempts that they tell of."""
+    kept: list[Answer] = []
+    return Workers(given, Simulation(run_fn), lambda question, answer: kept.append(answer)), kept
+
+
 def answers_of(workers: Workers) -> list[Answer]:
     found: dict[int, Answer] = {}
 
@@ -33,10 +39,11 @@ def answers_of(workers: Workers) -> list[Answer]:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_as_many_at_a_time_as_there_are_workers() -> None:
-    workers = Workers(3, Simulation(lambda x: time.sleep(0.2) or x))
+    workers, kept = workers_of(3, lambda x: time.sleep(0.2) or x)
     answers = answers_of(workers)
     np.testing.assert_array_equal([answer.outputs for answer in answers], POINTS)
     assert workers.num == len({answer.worker for answer in answers}) == 3
+    assert len(kept) == len(POINTS)
     workers.close()
     workers.close()  # twice does no harm
 
@@ -53,7 +60,7 @@ def test_whose_module_is_not_found_is_packed_by_value() -> None:
 )
 def test_says_what_is_wrong(given: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
-        Workers(given, Simulation(np.sum))
+        workers_of(given, np.sum)
 
 
 @pytest.fixture(scope="module")
@@ -78,20 +85,21 @@ def test_a_cluster_whose_workers_are_killed(cluster: Any) -> None:
     is_over = threading.Event()
     killer = threading.Thread(target=kill)
     with Client(cluster, set_as_default=False) as client:
-        workers = Workers(client, Simulation(lambda x: time.sleep(1.0) or x))
+        workers, kept = workers_of(client, lambda x: time.sleep(1.0) or x)
         assert workers.num == 2
         killer.start()
         answers = answers_of(workers)
         is_over.set()
         killer.join()
         np.testing.assert_array_equal([answer.outputs for answer in answers], POINTS)
+        assert sum(answer.status is Status.OK for answer in kept) == len(POINTS)
         workers.close()
         assert client.status == "running"  # it is the user's
 
 
 @pytest.mark.slow
 def test_a_connection_that_is_lost_and_comes_back(cluster: Any) -> None:
-    workers = Workers(cluster.scheduler_address, Simulation(lambda x: time.sleep(0.5) or x))
+    workers, _ = workers_of(cluster.scheduler_address, lambda x: time.sleep(0.5) or x)
     assert workers.num >= 1
 
     def lose() -> None:

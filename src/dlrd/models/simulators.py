@@ -74,16 +74,19 @@ def simulator(
     Example:
         >>> import dlrd
         >>> from dlrd.models import priors
-        >>> def oscillation(parameters):
-        ...     stiffness, damping = parameters
-        ...     time = np.linspace(0, 5, 20)
-        ...     return np.exp(-damping * time) * np.cos(np.sqrt(stiffness) * time)
-        >>> truth = oscillation([4.0, 0.3])
-        >>> prior = {"stiffness": priors.lognormal(3.0, 0.5), "damping": priors.half_normal(0.5)}
-        >>> model = dlrd.models.simulator(oscillation, prior, data=truth, noise=0.05, workers=2)
-        >>> fit = dlrd.fit(model, progress=False)
+        >>> def decay(parameters):
+        ...     start, rate = parameters
+        ...     time = np.arange(6.0)
+        ...     share = np.exp(-rate * time)
+        ...     return start * share, np.stack([share, -time * start * share], axis=1)
+        >>> measured = np.array([10.4, 7.3, 5.6, 3.9, 3.1, 2.2])
+        >>> prior = {"start": priors.normal(9.0, 3.0), "rate": priors.lognormal(0.5, 1.0)}
+        >>> model = dlrd.models.simulator(decay, prior, data=measured, noise=0.2, workers=2)
+        >>> fit = dlrd.fit(model, starts=1, progress=False)
         >>> fit.summary().names
-        ['stiffness', 'damping']
+        ['start', 'rate']
+        >>> fit.predict(0, 20)["outputs"].shape
+        (20, 6)
         >>> model.close()
     """
     _check_run(run)
@@ -135,6 +138,7 @@ def command(
             `dlrd.models.simulator` may give.
 
     Example:
+        >>> import dlrd
         >>> run = dlrd.models.command(["awk", "BEGIN { print $x * $x, $x + 1 }"], read="stdout")
         >>> run.with_names(["x"])(np.array([3.0]))
         array([9., 4.])

@@ -1,12 +1,17 @@
 """The processes of one machine, by the program that they run: those that are free are asked again."""
 
 import threading
+from collections.abc import Callable
 
 from dlrd.simulation.run import Answer, Question
 from dlrd.simulation.slot import Slot
 
 _PAYLOADS: dict[str, bytes] = {}
 """Programs that this process knows, by their tokens."""
+Keep = Callable[[Question, Answer], None]
+"""Is told of each attempt, once, from any thread."""
+_KEEPERS: dict[str, Keep] = {}
+"""Of programs that are asked from this very process."""
 _SLOTS: dict[str, list[Slot]] = {}
 """Of each program, those that are busy, too."""
 _IDLE: dict[str, list[Slot]] = {}
@@ -18,11 +23,16 @@ def learn(token: str, payload: bytes) -> None:
     _PAYLOADS[token] = payload
 
 
+def listen(token: str, keep: Keep) -> None:
+    """Has each answer told at once, before it goes its way through Dask."""
+    _KEEPERS[token] = keep
+
+
 def forget(token: str) -> None:
     """Ends all processes of a program."""
     with _LOCK:
         slots = _SLOTS.pop(token, [])
-        for known in (_IDLE, _PAYLOADS):
+        for known in (_IDLE, _PAYLOADS, _KEEPERS):
             known.pop(token, None)
     for slot in slots:
         slot.close()
@@ -38,6 +48,8 @@ def carry_out(token: str, question: Question, time_limit: float | None) -> Answe
         with _LOCK:
             _SLOTS.setdefault(token, []).append(slot)
     answer = slot.ask(question, time_limit)
+    if token in _KEEPERS:
+        _KEEPERS[token](question, answer)
     with _LOCK:
         if slot.is_open:
             _IDLE.setdefault(token, []).append(slot)

@@ -56,12 +56,12 @@ class Session:
         self.log = Log(log, names, problem)
         self.num_known = len(self.log.records)  # from before
         self.num_stopped = 0  # times that too many failed
-        self._workers = Workers(workers, simulation)
+        self._workers = Workers(workers, simulation, self._keep)
         self._known: dict[bytes, Answer] = {}  # final answers, by question
         self._tries: dict[bytes, Counter[bool]] = {}  # of questions without one: failed, lost
         self._newest: deque[bool] = deque(maxlen=WINDOW)  # whether they failed
         self._num_in_flight = 0
-        self._lock = threading.Lock()
+        self._lock, self._keeping = threading.Lock(), threading.Lock()
         for record in self.log.records:
             self._learn(record)
 
@@ -142,8 +142,6 @@ class Session:
         asked = [question._replace(shape=self.shape) for question in questions]
 
         def heard(number: int, answer: Answer) -> bool:
-            self._learn(record := Record(questions[number], answer, time.time() - answer.seconds))
-            self.log.add(record)
             if keys[number] not in self._known:
                 return False
             self._newest.append(self._known[keys[number]].status is not Status.OK)
@@ -154,6 +152,13 @@ class Session:
             self._workers.run(asked, heard)
         finally:
             self._num_in_flight = 0
+
+    def _keep(self, question: Question, answer: Answer) -> None:
+        """Takes note of an attempt, and adds it to the log."""
+        record = Record(question, answer, time.time() - answer.seconds)
+        with self._keeping:
+            self._learn(record)
+            self.log.add(record)
 
     def _learn(self, record: Record) -> None:
         """Takes note of an attempt, which may be the final one."""

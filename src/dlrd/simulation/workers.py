@@ -30,9 +30,10 @@ class Workers:
         given: how many, on this machine, None for one a core; or a `distributed.Client`, or the address of a
             scheduler.
         simulation: what is run.
+        keep: is told of each attempt, as soon as it is known here.
     """
 
-    def __init__(self, given: Any, simulation: Simulation):
+    def __init__(self, given: Any, simulation: Simulation, keep: pool.Keep):
         if given is None or isinstance(given, int):
             given = _num_cores() if given is None else given
             check_count("workers", given)
@@ -42,6 +43,7 @@ class Workers:
                 f"got {shown(given)}"
             )
         self._given = given
+        self._keep = keep
         self._payload = _packed(simulation)
         self._token = hashlib.sha256(self._payload + os.urandom(8)).hexdigest()
         self._time_limit = simulation.time_limit
@@ -77,7 +79,10 @@ class Workers:
                     if future.status in ("cancelled", "lost"):  # with the connection: in another round
                         self._is_known = False
                         continue
-                    if heard(number, _answer_of(future)):
+                    answer = _answer_of(future)
+                    if self._cluster is None or future.status == "error":  # or else it is kept already
+                        self._keep(questions[number], answer)
+                    if heard(number, answer):
                         del left[number]
                     else:
                         again = self._submitted(client, questions[number])
@@ -130,6 +135,7 @@ class Workers:
             # Its threads wait for processes of their own: those of Dask would take seconds to start, and
             # cannot end a run that hangs.
             remove_left_folders()
+            pool.listen(self._token, self._keep)
             self._cluster = LocalCluster(
                 n_workers=1,
                 threads_per_worker=self._given,
