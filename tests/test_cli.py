@@ -25,10 +25,11 @@ def test_version_and_help() -> None:
 
     assert stdout("--version") == f"dlrd {dlrd.__version__}\n"
     for arguments, expected in [
-        (["--help"], ["fit", "show", "reproduce", "bench", "--install-completion"]),
+        (["--help"], ["fit", "show", "runs", "reproduce", "bench", "--install-completion"]),
         (["reproduce", "--help"], ["--scale", "--out", "--seeds"]),
         (["fit", "--help"], ["FILE.PY:NAME", "--dim", "--data", "0 certified or agreed", "130 interrupted"]),
         (["show", "--help"], ["FOLDER", "--var"]),
+        (["runs", "--help"], ["LOG", "--last", "--out"]),
     ]:
         printed = stdout(*arguments)
         assert [word for word in expected if word not in printed] == []

@@ -25,7 +25,7 @@ CONCRETE = {
 }
 """Families and models as classes; fits ask for capabilities instead."""
 MAX_LINES, MAX_PARAMETERS = 300, 8
-PUBLIC = {"fit", "fit_many"}
+PUBLIC = {"fit", "fit_many", "simulator"}
 """Functions that may have more parameters: their callers name them."""
 WITHOUT_BEHAVIOUR = {"models/protocol.py", "families/protocol.py"}
 """Protocols: what they ask for is tested with what meets them."""

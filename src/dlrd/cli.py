@@ -8,6 +8,7 @@ import dlrd
 from dlrd.command.bench import bench
 from dlrd.command.fit import fit
 from dlrd.command.reproduce import reproduce
+from dlrd.command.runs import runs
 from dlrd.command.show import show
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
 )
 app.command()(fit)
 app.command()(show)
+app.command()(runs)
 app.command()(reproduce)
 app.add_typer(bench, name="bench")
 

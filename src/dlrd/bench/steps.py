@@ -33,7 +33,7 @@ def run(out: Path) -> list[Row]:
     num_compiled = start_cost.compilations()
     values = [row.__dict__ | {"ratio": row.ratio, "is_reached": row.is_reached} for row in rows]
     write(out / "steps", values, compiled_after_first_chunk=num_compiled)
-    print_table("What a step costs", COLUMNS, [_in_words(row) for row in rows])
+    print_table("What a step costs", COLUMNS, [in_words(row) for row in rows])
     print(f"Programs compiled after the first chunk: {num_compiled}")
     save_figure(_figure(rows), out / "steps")
     return rows
@@ -51,7 +51,8 @@ def _rows() -> Iterator[Row]:
     yield from start_cost.imports()
 
 
-def _in_words(row: Row) -> dict[str, str | bool]:
+def in_words(row: Row) -> dict[str, str | bool]:
+    """A comparison as a row of the table."""
     return {
         "what": row.what,
         "baseline": row.baseline,

@@ -229,3 +229,14 @@ def models(out: Out = OUT, problem: Problems = None) -> None:
 
         chosen = compare.chosen(problem or [])
     compare.run(chosen, out)
+
+
+@bench.command()
+def simulators(out: Out = OUT) -> None:
+    """What eight workers gain beside one, and what a run costs besides itself.
+
+    Takes about three minutes. Needs the extras "bench" and "simulator".
+    """
+    with _plain_errors():
+        from dlrd.bench import simulators
+    simulators.run(out)

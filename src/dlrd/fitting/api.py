@@ -16,7 +16,7 @@ from dlrd.fitting.automatic.ladder import climb
 from dlrd.fitting.explicit import fit_explicitly
 from dlrd.fitting.monitor import MonitorFn
 from dlrd.fitting.request import Sampling, Stepping, checked_request
-from dlrd.fitting.result import Fit
+from dlrd.fitting.result import Fit, with_runs_told
 from dlrd.fitting.step import Draws, OptimizerOrFactory
 from dlrd.gradients import Estimator
 from dlrd.models import LogDensity, Model, as_model
@@ -33,7 +33,7 @@ def fit(
     starts: int | None = None,
     optimizer: optax.GradientTransformation | None = None,
     steps: int | None = None,
-    num_draws: int = 8,
+    num_draws: int | Literal["workers"] = 8,
     gradient: Estimator | None = None,
     draws: Draws | None = None,
     average: Literal["tail"] | None = None,
@@ -74,7 +74,8 @@ def fit(
         starts: of an automatic fit: points from which it looks for modes; 16 if not given.
         optimizer: an optax transformation, as `optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))`.
         steps: how many, with `optimizer`.
-        num_draws: draws for each gradient, the paper's batch size S.
+        num_draws: draws for each gradient, the paper's batch size S; "workers" for as many as a simulator has
+            workers, or the next multiple of that from 8 on.
         gradient: the estimator: `dlrd.sticking_the_landing`, the default with `optimizer`,
             `dlrd.natural_gradient`, `dlrd.reparameterized` or `dlrd.score_function`, the default for models
             without gradients. An automatic fit chooses; if one is given, it takes that, with Adam unless its
@@ -113,12 +114,13 @@ def fit(
         "max_seconds": max_seconds,
         "starts": starts,
     }
-    request = checked_request(aim, stepping, Sampling(num_draws, gradient), checkpoint, progress)
+    sampling = Sampling(inputs.as_num_draws(num_draws, log_density), gradient)
+    request = checked_request(aim, stepping, sampling, checkpoint, progress)
     model, start = _prepared(log_density, family)
     if request.aim is not None:
         if family is None:
-            return climb(model, inputs.as_key(key), request)
-        return fit_automatically(model, start, inputs.as_key(key), request)
+            return with_runs_told(climb(model, inputs.as_key(key), request))
+        return with_runs_told(fit_automatically(model, start, inputs.as_key(key), request))
     (result,) = fit_explicitly(model, start, jnp.expand_dims(inputs.as_key(key), 0), request)
     return result
 

@@ -16,7 +16,7 @@ from dlrd.fitting.automatic.judge.psis import tail_shape
 from dlrd.fitting.chains import covariance
 from dlrd.fitting.inputs import as_key
 from dlrd.fitting.labels import as_variables, dims_of, labels_along
-from dlrd.models import Model, Observed, Predictive
+from dlrd.models import Model, Observed, Predictive, Simulated
 
 if TYPE_CHECKING:
     import xarray
@@ -52,9 +52,10 @@ def datasets(
     model = fit.model
     flat = np.asarray(fit.unconstrained_draws(key, num)).reshape(num, -1)
     named: dict[str, dict[str, Any]] = {"posterior": as_variables(fit.sample(key, num), fit.names)}
-    if has_predictions and isinstance(model, Predictive):
+    is_cheap = not isinstance(model, Simulated)  # nobody waits for runs that they have not asked for
+    if is_cheap and has_predictions and isinstance(model, Predictive):
         named["posterior_predictive"] = fit.predict(key, num)
-    if isinstance(model, Observed):
+    if is_cheap and isinstance(model, Observed):
         named["log_likelihood"] = fit.log_likelihood(key, num)
     groups = {name: _dataset(_drawn(values, model), model) for name, values in named.items()}
     groups["unconstrained_posterior"] = _dataset(
@@ -115,7 +116,7 @@ def _fit_group(fit: "Fit", key: Key[Array, ""], num: int) -> "xarray.Dataset":
     variables["decay_step"] = (("decay",), fit.history.decays)
     variables["final_elbo"], variables["final_elbo_error"] = ((), fit.elbo), ((), fit.elbo_error)
     shape: tuple[float, float] | None = None
-    if fit.model is not None and fit.model.is_exact:
+    if fit.model is not None and fit.model.is_exact and not isinstance(fit.model, Simulated):
         log_p, log_q = log_densities(fit.model, fit.family, key, num)
         variables["log_p"] = (("chain", "draw"), log_p[None])
         variables["log_q"] = (("chain", "draw"), log_q[None])

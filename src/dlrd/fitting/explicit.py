@@ -51,7 +51,7 @@ def fit_explicitly(model: Model, family: Family, keys: Key[Array, " key"], reque
     if watched is not None:
         observers.append(watched)
     label = "" if len(recorders) == 1 else f"{len(recorders)}× "
-    with progress_display(watching.progress, stepping.steps, "", "compiling", label) as show:
+    with progress_display(watching.progress, stepping.steps, "", "compiling", label, model) as show:
         observers.append(lambda state, rows: show(_reading(state, recorders)))
         if checkpoint is not None:
             observers.append(

@@ -13,7 +13,10 @@ from jaxtyping import Array, Float, Key
 
 from dlrd.checks import shown
 from dlrd.families import Family, FromNoise, split
-from dlrd.models import Model
+from dlrd.models import Model, Simulated
+
+MIN_DRAWS = 8
+"""Of a step, where a model's workers decide how many there are."""
 
 
 def as_key(key: Any) -> Key[Array, ""]:
@@ -92,6 +95,18 @@ def check_family(family: Any) -> None:
         raise ValueError(f"family must have arrays of floats to train, got none in {shown(family)}")
     if not all(np.isfinite(leaf).all() for leaf in map(np.asarray, leaves)):
         raise ValueError("family must start from finite parameters, got infinite or nan ones")
+
+
+def as_num_draws(num_draws: Any, log_density: Any) -> Any:
+    """Draws a step: as given, or a multiple of the workers that a model is run by."""
+    if num_draws != "workers":
+        return num_draws
+    if not isinstance(log_density, Simulated):
+        raise ValueError(
+            'num_draws="workers" needs a model that workers run, as dlrd.models.simulator makes; '
+            f"got {shown(log_density)}"
+        )
+    return -(-MIN_DRAWS // log_density.num_workers) * log_density.num_workers
 
 
 def check_draws(draws: Any, family: Family, num_draws: int, is_reparameterized: bool) -> None:

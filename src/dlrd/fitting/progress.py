@@ -1,12 +1,15 @@
 """The progress bar: how far the fit is, ELBO, rate, signal-to-noise ratio, decays, time."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+import datetime
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dlrd.fitting.history import Recorder
+from dlrd.models import Model, Simulated
 
 SMOOTHED_STEPS = 1000
 """The ELBO shown is the mean over this many of the newest steps."""
@@ -26,7 +29,7 @@ class Reading(NamedTuple):
 
 @contextlib.contextmanager
 def progress_display(
-    progress: ProgressOption, total: int, unit: str, text: str, label: str = ""
+    progress: ProgressOption, total: int, unit: str, text: str, label: str = "", model: Model | None = None
 ) -> Iterator[Callable[[Reading], None]]:
     """Shows a bar on the terminal while the context is open, tells a function, or does nothing.
 
@@ -36,6 +39,7 @@ def progress_display(
         unit: of `total`; nothing for steps, which all will be done: then the time left is shown.
         text: what is shown at first.
         label: in front of it all.
+        model: what is fitted; where it is run outside, a second line tells where its runs stand, at any time.
 
     Yields:
         A function that shows how far the fit is.
@@ -48,6 +52,17 @@ def progress_display(
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.table import Column
+    from rich.text import Text
+
+    class Display(Progress):
+        """With the line of the runs below the bar."""
+
+        def get_renderables(self) -> Iterable[Any]:
+            yield from super().get_renderables()
+            if isinstance(model, Simulated):
+                yield Text(
+                    f"{model.runs_sentence}{_end_sentence(pace, total)}", style="cyan", overflow="fold"
+                )
 
     remaining = TimeRemainingColumn(compact=True, table_column=Column(min_width=5))
     columns = [
@@ -56,14 +71,26 @@ def progress_display(
         TimeElapsedColumn() if unit else remaining,
         TextColumn("[cyan]{task.fields[text]}"),
     ]
-    with Progress(*columns, expand=True, refresh_per_second=4) as bar:
+    pace: list[tuple[float, int]] = []  # when how much was done: first and last
+    with Display(*columns, expand=True, refresh_per_second=4) as bar:
         task = bar.add_task("", total=total, text=text)
 
         def show(reading: Reading) -> None:
+            pace[1:] = [(time.time(), reading.done)]
             full = reading.done if reading.has_ended else total
             bar.update(task, completed=reading.done, total=full, text=reading.text)
 
         yield show
+
+
+def _end_sentence(pace: Sequence[tuple[float, int]], total: int) -> str:
+    """When the whole budget will be spent, at the pace so far."""
+    if len(pace) < 2 or pace[0][1] == pace[1][1]:
+        return ""
+    (begun, first), (now, done) = pace
+    end = datetime.datetime.fromtimestamp(now + (now - begun) / (done - first) * (total - done))
+    is_today = end.date() == datetime.date.today()
+    return f", all spent {end:%H:%M}" if is_today else f", all spent {end:%a %d %b %H:%M}"
 
 
 def elbo_reading(recorders: Sequence[Recorder], has_error: bool = False) -> str:

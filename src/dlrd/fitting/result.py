@@ -1,7 +1,7 @@
 """What a fit gives back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from dlrd.fitting.labels import as_variables
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.summary import Summary, summarize, summarize_draws
 from dlrd.fitting.verdict import Verdict
-from dlrd.models import Model
+from dlrd.models import Model, Simulated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -213,6 +213,14 @@ class Fit:
 
     def _last_tenth(self, column: np.ndarray) -> np.ndarray:
         return column[-max(1, len(column) // 10) :]
+
+
+def with_runs_told(fit: Fit) -> Fit:
+    """The fit whose verdict also tells of the runs, where the model is run outside."""
+    if not isinstance(fit.model, Simulated) or fit.verdict is None:
+        return fit
+    found = [*fit.verdict.warnings, *fit.model.runs_warnings]
+    return replace(fit, verdict=replace(fit.verdict, warnings=found, notes=fit.model.runs_notes))
 
 
 @eqx.filter_jit

@@ -34,6 +34,7 @@ class Verdict:
     gradients: dict[str, int]  # spent, by phase
     warnings: list[str]  # what may be wrong, and what to do
     rungs: list[Rung] = field(default_factory=list)  # where the fit was to choose the family: all it tried
+    notes: list[str] = field(default_factory=list)  # what the model has to say about its evaluations
 
     @property
     def num_gradients(self) -> int:
@@ -85,5 +86,6 @@ class Verdict:
             self.gap_sentence,
             self.tail_sentence,
             f"Gradients: {self.num_gradients:,} ({spent}).",
+            *self.notes,
             *(f"Warning: {warning}" for warning in self.warnings),
         ]

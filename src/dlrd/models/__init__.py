@@ -18,6 +18,7 @@ from dlrd.models.protocol import (
     Observed,
     Predictive,
     Reparameterizable,
+    Simulated,
     StartsChains,
 )
 from dlrd.models.second_order import hessian_products
@@ -34,8 +35,10 @@ from dlrd.models.supports import (
 )
 
 if TYPE_CHECKING:
+    from dlrd.models import priors
     from dlrd.models.from_numpyro import numpyro
     from dlrd.models.from_pymc import pymc
+    from dlrd.models.simulators import command, simulator, umbridge
 
 __all__ = [
     "FunctionModel",
@@ -47,9 +50,11 @@ __all__ = [
     "Observed",
     "Predictive",
     "Reparameterizable",
+    "Simulated",
     "StartsChains",
     "Support",
     "as_model",
+    "command",
     "coordinate_names",
     "correlation_cholesky",
     "free_names",
@@ -62,16 +67,27 @@ __all__ = [
     "numpyro",
     "ordered",
     "positive",
+    "priors",
     "pymc",
     "real",
     "simplex",
+    "simulator",
+    "umbridge",
 ]
+
+_LATE = {name: f"simulators.{name}" for name in ("command", "simulator", "umbridge")} | {"priors": "priors"}
+"""Names of our own that are resolved late: what they need is not needed for other models."""
 
 _ADAPTERS = {"numpyro": ("from_numpyro", "NumPyro"), "pymc": ("from_pymc", "PyMC")}
 """Of libraries, by the name of these: the module, and what the library calls itself."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        module, _, attribute = _LATE[name].partition(".")
+        value = importlib.import_module(f"dlrd.models.{module}")
+        globals()[name] = value = getattr(value, attribute) if attribute else value
+        return value
     if name not in _ADAPTERS:
         raise AttributeError(f"module 'dlrd.models' has no attribute {name!r}")
     module, library = _ADAPTERS[name]

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, Float, Key
 
 from dlrd.checks import check_count, shown
+from dlrd.models.callback import call_on_host
 from dlrd.models.flat import checked_names
 from dlrd.models.names import coordinate_names
 
@@ -54,19 +54,12 @@ class HostModel:
 
     def _called(self, draws: Float[Array, "draw dim"]) -> Sequence[Array]:
         """What the host gives, in the precision of the draws."""
-        shapes = [draws.shape[:-1], draws.shape][: 1 + self.has_gradient]
-        results = [jax.ShapeDtypeStruct(shape, draws.dtype) for shape in shapes]
-        # The buffers themselves, for whose precision and copies the thread of the callback has no setting.
-        return buffer_callback(self._on_host, results, vmap_method="broadcast_all")(draws)
+        shapes = [(), (self.dim,)][: 1 + self.has_gradient]
+        return jax.vmap(functools.partial(call_on_host, self._on_host, shapes))(draws)
 
-    def _on_host(self, _: Any, results: Sequence[Any], draws: Any) -> None:
-        rows = np.array(np.asarray(draws), float).reshape(-1, self.dim)
-        given = self.evaluate(rows)
-        parts = given if self.has_gradient else [given]
-        for result, part, shape in zip(results, parts, [rows.shape[:1], rows.shape], strict=False):
-            if np.shape(part) != shape:
-                raise ValueError(f"evaluate must give an array of shape {shape}, got {np.shape(part)}")
-            np.asarray(result)[...] = np.reshape(part, result.shape)
+    def _on_host(self, draws: Float[np.ndarray, "draw dim"]) -> Sequence[np.ndarray]:
+        given = self.evaluate(draws)
+        return given if self.has_gradient else [given]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -118,3 +118,33 @@ class Reparameterizable(Protocol):
     def reparameterization(self, coordinates: Sequence[int]) -> str | None:
         """Code that does so for these coordinates, None where it knows none."""
         ...
+
+
+@runtime_checkable
+class Simulated(Protocol):
+    """A model each of whose evaluations is a run that somebody waits for; it can tell where they stand."""
+
+    @property
+    def num_workers(self) -> int:
+        """How many runs can be under way."""
+        ...
+
+    @property
+    def runs_a_gradient(self) -> int:
+        """Runs that a value with its gradient takes."""
+        ...
+
+    @property
+    def runs_sentence(self) -> str:
+        """Where the runs stand, for a person who waits."""
+        ...
+
+    @property
+    def runs_notes(self) -> list[str]:
+        """At the end: what was run, and how gradients were made."""
+        ...
+
+    @property
+    def runs_warnings(self) -> list[str]:
+        """What a user should know about runs that failed."""
+        ...

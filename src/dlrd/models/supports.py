@@ -21,6 +21,8 @@ class Support:
 
     shape: tuple[int, ...]  # of the variable
 
+    is_elementwise = True  # whether each entry of the variable comes from one free number, its own
+
     @property
     def word(self) -> str | None:
         """From the variable to the free numbers, as "log"; "free" where none says it, None for themselves."""
@@ -97,6 +99,8 @@ class _Simplex(Support):
     The isometric log-ratio. All entries are treated alike, and zeros give equal probabilities.
     """
 
+    is_elementwise = False
+
     @property
     def word(self) -> str:
         return "free"
@@ -131,6 +135,8 @@ class _Simplex(Support):
 class _Ordered(Support):
     """Increasing numbers in the last axis: the first is free, the logarithms of the differences are."""
 
+    is_elementwise = False
+
     @property
     def word(self) -> str:
         return "free"
@@ -152,6 +158,8 @@ class _CorrelationCholesky(Support):
 
     Entry j of a row is tanh(free) times the root of what the entries before leave of the row's length, 1.
     """
+
+    is_elementwise = False
 
     @property
     def word(self) -> str:

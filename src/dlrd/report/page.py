@@ -128,6 +128,8 @@ def _verdict_facts(verdict: Verdict | None) -> dict[str, str]:
     if len(verdict.rungs) > 1:
         facts["Tried, each from the one before"] = "; ".join(verdict.rung_sentences)
     facts["Gradients"] = f"{verdict.num_gradients:,} ({spent})"
+    if verdict.notes:
+        facts["Outside"] = " ".join(verdict.notes)
     return facts
 
 

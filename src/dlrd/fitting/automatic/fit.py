@@ -49,7 +49,8 @@ def fit_automatically(
         saved = checkpoint.read()
         if saved is not None:
             state, outcome, reached = restore(saved, task, family)
-    with progress_display(watching.progress, aim.max_gradients, "gradients", "looking for a start") as show:
+    first = "looking for a start"
+    with progress_display(watching.progress, aim.max_gradients, "gradients", first, model=model) as show:
 
         def report(new: AutomaticState) -> None:
             nonlocal state
