@@ -67,6 +67,18 @@ def test_mass_counts_and_not_height() -> None:
     assert means(starts) == [HIGH, LOW]
 
 
+def test_searches_that_go_on_together_find_the_same() -> None:
+    """With as many calls as the longest of them takes, not as all."""
+    alone, together = two_modes(0.8), two_modes(0.8)
+    together.num_together = 8
+    sizes, answers_fn = [], together.answers
+    together.answers = lambda points: sizes.append(len(points)) or answers_fn(points)
+    family = dlrd.FullRankNormal.standard(2)
+    assert means(find_modes(together, family, KEY, 8)) == means(find_modes(alone, family, KEY, 8))
+    assert max(sizes) == 7
+    assert len(sizes) < 0.5 * sum(sizes)
+
+
 def test_one_mode_gives_one_start() -> None:
     objective = normal(np.eye(2), np.ones(2))
     starts = find_modes(objective, dlrd.FullRankNormal.standard(2), KEY, num_starts=8)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dlrd.families.curvature import DenseCurvature
-from dlrd.fitting.automatic.start.lbfgs import descend
-from dlrd.fitting.automatic.start.objective import Objective
+from dlrd.fitting.automatic.start.lbfgs import descend, descent, driven_together
+from dlrd.fitting.automatic.start.objective import Objective, SpentError
 from dlrd.models import FunctionModel
 
 TOLERANCE = 1e-8
@@ -108,11 +108,34 @@ def test_whitened_coordinates_are_as_fast_as_newton() -> None:
     assert whitened.num_gradients <= 3 < plain.num_gradients
 
 
+def test_descents_together_are_those_alone() -> None:
+    loss = Objective(FunctionModel(lambda z: -jnp.sum(jnp.cosh(z)), (2,)), jnp.dtype("float64"))
+    starts = [np.array([3.0, 1.0]), np.array([0.1, -0.2]), np.array([-5.0, 4.0])]
+    alone = [descend(loss, start, None, 1e-8) for start in starts]
+    together = driven_together([descent(loss.dtype, start, None, 1e-8) for start in starts], loss.answers)
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one.point, other.point, atol=1e-6)
+        assert len(one.path) == len(other.path)
+
+
+def test_a_descent_ends_where_it_is_when_the_budget_does() -> None:
+    loss = Objective(FunctionModel(lambda z: -jnp.sum(jnp.cosh(z)), (2,)), jnp.dtype("float64"))
+    loss.max_gradients = 4
+    cut = descend(loss, np.array([3.0, 1.0]), None, 1e-8)
+    assert not cut.is_at_rest
+    assert loss.num_gradients == 4
+    values = [np.sum(np.cosh(point)) for point in cut.path]
+    np.testing.assert_allclose(cut.value, min(values))
+    loss.max_gradients = 0
+    with pytest.raises(SpentError):
+        descend(loss, np.array([3.0, 1.0]), None, 1e-8)
+
+
 def test_is_known_ends_it() -> None:
     def is_known(point: np.ndarray) -> bool:
         return point[0] > -0.5
 
-    descent = descend(as_objective(rosenbrock), np.array([-1.2, 1.0]), None, TOLERANCE, is_known)
+    descent = descend(as_objective(rosenbrock), np.array([-1.2, 1.0]), None, TOLERANCE, is_known=is_known)
     assert not descent.is_at_rest
     assert [is_known(point) for point in descent.path] == [False] * (len(descent.path) - 1) + [True]
 

@@ -12,7 +12,8 @@ from dlrd.families.couplings import Couplings, couplings
 from dlrd.families.curvature import DenseCurvature, LowRankCurvature
 from dlrd.families.pattern import Pattern
 from dlrd.families.sparse_curvature import SparseCurvature, sparse_curvature
-from dlrd.fitting.automatic.start.mode import Mode, dense_curvature, find_mode, mean_curvature
+from dlrd.fitting.automatic.start.lbfgs import driven
+from dlrd.fitting.automatic.start.mode import Mode, dense_curvature, find_mode, mean_curvature, search
 from dlrd.fitting.automatic.start.objective import Objective
 from dlrd.models import FunctionModel
 
@@ -130,7 +131,8 @@ def test_wall_leaves_the_curvature_finite(is_whole: bool) -> None:
 
 def test_known_mode_ends_the_search() -> None:
     objective = normal(np.eye(3), np.zeros(3))
-    assert find_mode(objective, np.full(3, 9.0), True, is_known=lambda at: bool(at @ at < 1)) is None
+    way = search(objective, np.full(3, 9.0), True, is_known=lambda at: bool(at @ at < 1))
+    assert driven(way, objective) is None
 
 
 def test_low_rank_finds_the_strongest_directions() -> None:

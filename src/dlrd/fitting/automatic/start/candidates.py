@@ -12,7 +12,8 @@ from dlrd.families import Factorized, Family, HasCouplings, Startable, split
 from dlrd.families.curvature import MAX_WHOLE, diagonal_curvature
 from dlrd.fitting.automatic.start.foothold import find_foothold
 from dlrd.fitting.automatic.start.funnel import Funnel
-from dlrd.fitting.automatic.start.mode import Mode, find_mode
+from dlrd.fitting.automatic.start.lbfgs import driven_together
+from dlrd.fitting.automatic.start.mode import Mode, find_mode, search
 from dlrd.fitting.automatic.start.objective import Objective, SpentError, host_noise
 from dlrd.fitting.automatic.start.structure import Survey
 
@@ -62,7 +63,6 @@ def find_modes(
         first = find_mode(objective, center, is_whole)
     except SpentError:  # the time was over before it had begun
         return []
-    assert first is not None
     if first.is_cut:
         return [Start(family.at_mode(first.point, first.curvature), "where the search had come to")]
     if not first.is_found:
@@ -75,16 +75,24 @@ def find_modes(
     dtype = jnp.result_type(*jax.tree.leaves(split(family)[0]))
     noise = jax.device_put(np.asarray(host_noise(key, (num_starts, family.noise_size)), dtype))
     draws = np.asarray(_from_noise(family, noise), float) - center
-    for number in range(num_starts - 1):
+    points = [
+        center + (-1) ** number * WIDENINGS[number // 2 % len(WIDENINGS)] * draws[number // 2]
+        for number in range(num_starts - 1)
+    ]
+    for begin in range(0, len(points), objective.num_together):
         if objective.num_gradients > max_gradients:
             break
-        side, pair = (-1) ** number, number // 2
-        point = center + side * WIDENINGS[pair % len(WIDENINGS)] * draws[pair]
+        searches = [
+            search(objective, point, is_whole, first.curvature, is_known, MAX_ITERATIONS)
+            for point in points[begin : begin + objective.num_together]
+        ]
         try:
-            mode = find_mode(objective, point, is_whole, first.curvature, is_known, MAX_ITERATIONS)
+            found = driven_together(searches, objective.answers)
         except SpentError:
             break
-        if mode is not None and mode.is_found and not is_known(mode.point):
+        for mode in found:
+            if mode is None or not mode.is_found or is_known(mode.point):
+                continue
             modes.append(mode)
     modes.sort(key=lambda mode: -_laplace_evidence(mode))
     return [

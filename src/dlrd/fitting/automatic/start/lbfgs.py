@@ -1,7 +1,7 @@
 """L-BFGS: down to the next minimum, as of −log p, in coordinates in which it is round."""
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -61,18 +61,71 @@ class _Place(NamedTuple):
     whitened: _Vector  # the slope in whitened coordinates
 
 
+_Found = TypeVar("_Found")
+Search = Generator[_Vector, tuple[float, _Vector], _Found]
+"""A search that asks for the value and the slope at one point after another, and returns what it has found.
+
+`SpentError` in place of an answer ends it where it is.
+"""
+
+
+def driven(search: Search[_Found], objective: Loss) -> _Found:
+    """What a search finds, with the answers of `objective`."""
+    return driven_together([search], lambda points: [objective(points[0])])[0]
+
+
+@np.errstate(
+    over="ignore", invalid="ignore", divide="ignore"
+)  # a density without bound grows until it overflows, and what is not finite is asked for where it counts
+def driven_together(
+    searches: Sequence[Search[_Found]],
+    answers_fn: Callable[[Sequence[_Vector]], Sequence[tuple[float, _Vector]]],
+) -> list[_Found]:
+    """What several searches find, whose questions are answered all at once, as long as any goes on."""
+    found: dict[int, _Found] = {}
+    asked: dict[int, _Vector] = {}
+
+    def advance(number: int, step_fn: Callable[[], _Vector]) -> None:
+        try:
+            asked[number] = step_fn()
+        except StopIteration as end:
+            found[number] = end.value
+
+    for number, search in enumerate(searches):
+        advance(number, lambda search=search: next(search))
+    while asked:
+        waiting, points = list(asked), list(asked.values())
+        asked.clear()
+        try:
+            answers = answers_fn(points)
+        except SpentError as error:
+            for number in waiting:
+                advance(number, lambda number=number, error=error: searches[number].throw(error))
+        else:
+            for number, answer in zip(waiting, answers, strict=True):
+                advance(number, lambda number=number, answer=answer: searches[number].send(answer))
+    return [found[number] for number in range(len(searches))]
+
+
 def descend(
-    objective: Loss,
+    objective: Loss, start: _Vector, curvature: Whitening | None, tolerance: float, **options: Any
+) -> Descent:
+    """Minimises −log p from `start`: a `descent` with the answers of `objective`."""
+    return driven(descent(objective.dtype, start, curvature, tolerance, **options), objective)
+
+
+def descent(
+    dtype: jnp.dtype,
     start: _Vector,
     curvature: Whitening | None,
     tolerance: float,
     is_known: Callable[[_Vector], bool] = lambda point: False,
     max_iterations: int = MAX_ITERATIONS,
-) -> Descent:
+) -> Search[Descent]:
     """Minimises −log p from `start`.
 
     Args:
-        objective: −log p.
+        dtype: that it is evaluated in.
         start: where it must be finite.
         curvature: whose inverse root whitens; None for the coordinates as they are.
         tolerance: ends once Newton's estimate of what is left, in nats, is below. After steps along steep
@@ -81,34 +134,33 @@ def descend(
         is_known: ends at a point for which it holds.
         max_iterations: ends after so many.
     """
-    value, slope = objective(start)
+    value, slope = yield start
     if not np.isfinite(value):
         return Descent(start, value, slope, [start], [], [], is_at_rest=False)
     here = _Place(start, value, slope, _whitened(curvature, slope))
     path, steps, changes = [start], [], []
     is_at_rest, values = False, [value]
-    with np.errstate(over="ignore", invalid="ignore"):  # a density without bound grows until it overflows
-        for _ in range(max_iterations):
-            direction = -_newton(here.whitened, steps, changes)
-            slope_along = float(here.whitened @ direction)
-            plain = 0.5 * float(here.whitened @ here.whitened)
-            gain = values[-1 - NUM_QUIET] - values[-1] if len(values) > NUM_QUIET else np.inf
-            is_at_rest = bool(steps) and max(-0.5 * slope_along, min(gain, plain)) < tolerance
-            if is_at_rest or is_known(here.point) or not slope_along < 0:
-                break
-            try:
-                found = _search(objective, here, curvature, direction, slope_along)
-            except SpentError:
-                break
-            if found is None:
-                break
-            there, length = found
-            step, change = length * direction, there.whitened - here.whitened
-            if step @ change > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
-                steps, changes = [*steps[1 - MEMORY :], step], [*changes[1 - MEMORY :], change]
-            path.append(there.point)
-            values.append(there.value)
-            here = there
+    for _ in range(max_iterations):
+        direction = -_newton(here.whitened, steps, changes)
+        slope_along = float(here.whitened @ direction)
+        plain = 0.5 * float(here.whitened @ here.whitened)
+        gain = values[-1 - NUM_QUIET] - values[-1] if len(values) > NUM_QUIET else np.inf
+        is_at_rest = bool(steps) and max(-0.5 * slope_along, min(gain, plain)) < tolerance
+        if is_at_rest or is_known(here.point) or not slope_along < 0:
+            break
+        try:
+            found = yield from _line(dtype, here, curvature, direction, slope_along)
+        except SpentError:
+            break
+        if found is None:
+            break
+        there, length = found
+        step, change = length * direction, there.whitened - here.whitened
+        if step @ change > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
+            steps, changes = [*steps[1 - MEMORY :], step], [*changes[1 - MEMORY :], change]
+        path.append(there.point)
+        values.append(there.value)
+        here = there
     return Descent(here.point, here.value, here.slope, path, steps, changes, is_at_rest)
 
 
@@ -126,17 +178,17 @@ def _newton(slope: _Vector, steps: list[_Vector], changes: list[_Vector]) -> _Ve
     return result
 
 
-def _search(
-    objective: Loss, here: _Place, curvature: Whitening | None, direction: _Vector, slope_along: float
-) -> tuple[_Place, float] | None:
+def _line(
+    dtype: jnp.dtype, here: _Place, curvature: Whitening | None, direction: _Vector, slope_along: float
+) -> Search[tuple[_Place, float] | None]:
     """A point along the line that is lower, and no longer steep; None if there is no lower one."""
     shortest, longest, length = 0.0, np.inf, 1.0
     moved = direction if curvature is None else np.asarray(curvature.unwhiten(direction))
-    rounding = 10 * float(jnp.finfo(objective.dtype).eps) * abs(here.value)
+    rounding = 10 * float(jnp.finfo(dtype).eps) * abs(here.value)
     best = None
     for _ in range(MAX_TRIALS):
         point = here.point + length * moved
-        value, slope = objective(point)
+        value, slope = yield point
         if value > here.value + SUFFICIENT * length * slope_along + rounding:
             longest = length
             length = 0.5 * (shortest + longest) if shortest else 0.25 * length

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from dlrd.families.curvature import Curvature, DenseCurvature, LowRankCurvature
 from dlrd.families.sparse_curvature import sparse_curvature
-from dlrd.fitting.automatic.start.lbfgs import MAX_ITERATIONS, Descent, descend
+from dlrd.fitting.automatic.start.lbfgs import MAX_ITERATIONS, Descent, Search, descent, driven
 from dlrd.fitting.automatic.start.objective import Objective, SpentError
 
 MAX_ROUNDS = 6
@@ -40,21 +40,25 @@ class Mode(NamedTuple):
         return float(np.sqrt(np.maximum(shift @ np.asarray(self.curvature.times(shift[None]))[0], 0)))
 
 
-@np.errstate(
-    over="ignore", invalid="ignore", divide="ignore"
-)  # what is not finite is asked for where it counts
-def find_mode(
+def find_mode(objective: Objective, start: Float[np.ndarray, " dim"], is_whole: bool) -> Mode:
+    """The mode that a way down from `start` leads to: a `search` with the answers of `objective`."""
+    mode = driven(search(objective, start, is_whole), objective)
+    assert mode is not None
+    return mode
+
+
+def search(
     objective: Objective,
     start: Float[np.ndarray, " dim"],
     is_whole: bool,
     curvature: Curvature | None = None,
     is_known: Callable[[Float[np.ndarray, " dim"]], bool] = lambda point: False,
     max_iterations: int = MAX_ITERATIONS,
-) -> Mode | None:
+) -> Search[Mode | None]:
     """Descends from `start`, whitens with the curvature found there, and again until both fit.
 
     Args:
-        objective: −log p.
+        objective: −log p, of which Hessians are asked.
         start: where to begin.
         is_whole: whether to measure the whole Hessian, or its diagonal and the directions of the descent.
         curvature: of the coordinates of the first descent, if something is known.
@@ -63,23 +67,23 @@ def find_mode(
     """
     tolerance = max(TOLERANCE, TOLERANCE_PER_DIM * len(start))
     measure = _dense if is_whole else _low_rank
-    descent = descend(objective, start, curvature, tolerance, is_known, max_iterations)
-    if is_known(descent.point) or (max_iterations < MAX_ITERATIONS and not descent.is_at_rest):
+    way = yield from descent(objective.dtype, start, curvature, tolerance, is_known, max_iterations)
+    if is_known(way.point) or (max_iterations < MAX_ITERATIONS and not way.is_at_rest):
         return None
-    path, number = descent.path, 1
+    path, number = way.path, 1
     while True:
         try:
-            measured, is_trusted = measure(objective, descent, curvature)
+            measured, is_trusted = measure(objective, way, curvature)
         except SpentError:
-            known = curvature or _secant(descent)
-            return Mode(descent.point, -descent.value, known, is_found=False, is_cut=True, path=path)
-        left = 0.5 * float(np.sum(measured.whiten(descent.slope) ** 2))
+            known = curvature or _secant(way)
+            return Mode(way.point, -way.value, known, is_found=False, is_cut=True, path=path)
+        left = 0.5 * float(np.sum(measured.whiten(way.slope) ** 2))
         is_found = is_trusted and left < tolerance
-        is_hopeless = not np.isfinite(descent.value) or (number > 1 and not descent.is_at_rest)
+        is_hopeless = not np.isfinite(way.value) or (number > 1 and not way.is_at_rest)
         if is_found or is_hopeless or number == MAX_ROUNDS:
-            return Mode(descent.point, -descent.value, measured, is_found, is_cut=False, path=path)
+            return Mode(way.point, -way.value, measured, is_found, is_cut=False, path=path)
         curvature, number = measured, number + 1
-        descent = descend(objective, descent.point, curvature, tolerance)
+        way = yield from descent(objective.dtype, way.point, curvature, tolerance)
 
 
 def dense_curvature(

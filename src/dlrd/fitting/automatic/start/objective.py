@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from dlrd.models import Model, hessian_products
+from dlrd.models import Model, Simulated, hessian_products
 from dlrd.models.second_order import is_twice_differentiable
 
+NUM_TOGETHER = 8
+"""Searches that go on together where each evaluation is a run of a simulator, which workers share."""
 MAX_NUMBERS = 2**22
 """Of the products that are evaluated at once."""
 
@@ -49,24 +51,31 @@ class Objective:
         self.num_gradients = 0
         self.max_gradients, self.deadline = max_gradients, deadline
         self.can_fail = model.can_fail
+        self.num_together = NUM_TOGETHER if isinstance(model, Simulated) else 1
         self.is_smooth = is_twice_differentiable(model, dtype)
         self._values_and_slopes, self._products = _compiled(model)
 
     def __call__(self, point: Float[np.ndarray, " dim"]) -> tuple[float, Float[np.ndarray, " dim"]]:
         """The value and the gradient at a point; infinite where either is not finite."""
-        self._count(1)
-        # NumPy up to the program and behind it: each operation of jax on its own would take longer.
-        values, slopes = self._values_and_slopes(np.asarray(point[None], self.dtype))
-        value, slope = float(np.asarray(values)[0]), np.asarray(slopes, float)[0]
-        if not (np.isfinite(value) and np.isfinite(slope).all()):
-            return np.inf, slope
-        return -value, -slope
+        return self.answers([point])[0]
+
+    def answers(
+        self, points: Sequence[Float[np.ndarray, " dim"]]
+    ) -> list[tuple[float, Float[np.ndarray, " dim"]]]:
+        """The same at several points at once."""
+        values, slopes = self.batch(np.stack(points))
+        is_good = np.isfinite(values) & np.isfinite(slopes).all(axis=1)
+        return [
+            (float(value), slope) if good else (np.inf, slope)
+            for value, slope, good in zip(values, slopes, is_good, strict=True)
+        ]
 
     def batch(
         self, points: Float[np.ndarray, "point dim"]
     ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "point dim"]]:
         """The values and gradients at many points, as they are."""
         self._count(len(points))
+        # NumPy up to the program and behind it: each operation of jax on its own would take longer.
         values, slopes = self._values_and_slopes(np.asarray(points, self.dtype))
         return -np.asarray(values, float), -np.asarray(slopes, float)
 
