@@ -35,7 +35,8 @@ def made_up(batch: Batch) -> Results:
     if batch.problem == "synthetic-1d":
         shown = 0.1 * rng.normal(size=(*shape, 2))
     snr = np.broadcast_to(1e3 / step, shape)
-    return Results(batch, step, np.array(error), np.array(rate), snr, shown, decays, seconds=1.0)
+    resets = [[[] for _ in range(batch.num_seeds)] for _ in batch.settings]
+    return Results(batch, step, np.array(error), np.array(rate), snr, shown, decays, resets, seconds=1.0)
 
 
 def all_made_up() -> dict[str, Results]:
