@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         real,
         simplex,
     )
-    from dlrd.rates import dynamic_decay, power_decay, sasa, sasa_plus, stepwise_decay
+    from dlrd.rates import dynamic_decay, guard, power_decay, sasa, sasa_plus, stepwise_decay
 
 __version__ = "0.1.0"
 
@@ -41,6 +41,7 @@ __all__ = [
     "fit",
     "fit_many",
     "greater_than",
+    "guard",
     "interval",
     "jeffreys",
     "kl",
@@ -77,7 +78,7 @@ _ROOMS = {
         "real",
         "simplex",
     ],
-    "rates": ["dynamic_decay", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],
+    "rates": ["dynamic_decay", "guard", "power_decay", "sasa", "sasa_plus", "stepwise_decay"],
 }
 _OTHER_ROOMS = ("bench", "numpyro", "paper", "plots", "pymc", "report", "torch")
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

@@ -126,7 +126,7 @@ def test_what_was_interrupted_or_had_a_smaller_budget_goes_on() -> None:
     """All else has ended for good."""
     fresh = compiled_start(method())(FAMILY, jnp.repeat(KEYS[:1], len(OUTCOMES)), None)
     state = fresh._replace(outcome=jnp.asarray(OUTCOMES), step=jnp.arange(len(OUTCOMES)))
-    record = Record(*np.arange(10.0).reshape(5, 2))
+    record = Record(*np.arange(12.0).reshape(6, 2))
     recorders = [Recorder(every=1).extended(record), *(Recorder(every=1) for _ in OUTCOMES[1:])]
     saved = explicit._snapshot(state, recorders, None)
     restored, records = explicit._restore(saved, fresh, [], None)
@@ -173,7 +173,7 @@ def holed(z: jax.Array) -> jax.Array:
 )
 def test_diverging_run_returns_the_last_good_state(log_density: Any, start: float) -> None:
     family = dlrd.MeanFieldNormal(jnp.full(2, start), jnp.full(2, -3.0))
-    asked = request(optimizer=dlrd.dynamic_decay(0.1), steps=1000)
+    asked = request(optimizer=dlrd.dynamic_decay(0.1), steps=1000, guard=False)
     (fit,) = fit_explicitly(FunctionModel(log_density, (2,)), family, KEYS[:1], asked)
     assert fit.outcome is dlrd.Outcome.DIVERGED
     assert 0 < fit.num_steps < 1000
@@ -181,3 +181,31 @@ def test_diverging_run_returns_the_last_good_state(log_density: Any, start: floa
     assert np.isfinite(fit.family.mean).all()
     assert np.isfinite(fit.history.elbo).all()
     assert np.all(fit.family.mean != start)
+
+
+def test_a_guarded_run_goes_back_and_does_all_its_steps() -> None:
+    family = dlrd.MeanFieldNormal(jnp.full(2, 3.0), jnp.full(2, -3.0))
+    asked = request(optimizer=dlrd.dynamic_decay(0.1), steps=1000, average="tail")
+    (fit,) = fit_explicitly(FunctionModel(steep, (2,)), family, KEYS[:1], asked)
+    assert (fit.outcome, fit.num_steps) == (dlrd.Outcome.BUDGET, 1000)
+    assert 1 <= len(fit.history.resets) <= 4
+    first = fit.history.resets[0]
+    np.testing.assert_allclose(fit.history.learning_rate[[0, first]], [0.1, 0.01], rtol=1e-5)
+    assert np.isfinite(fit.elbo)
+    # The average began anew with the last reset: nothing of what exploded is in it.
+    assert np.all(np.abs(fit.family.mean) < 1)
+
+
+def test_a_guarded_run_that_cannot_be_helped_ends_with_its_best_state() -> None:
+    family = dlrd.MeanFieldNormal(jnp.full(2, -3.0), jnp.full(2, -3.0))
+    asked = request(optimizer=dlrd.dynamic_decay(0.1), steps=100_000)
+    (fit,) = fit_explicitly(FunctionModel(holed, (2,)), family, KEYS[:1], asked)
+    assert fit.outcome is dlrd.Outcome.DIVERGED
+    assert len(fit.history.resets) == 20
+    assert np.isfinite(fit.family.mean).all()
+    assert np.all(fit.family.mean > -3)  # it had climbed
+
+
+def test_the_guard_can_be_turned_off() -> None:
+    assert method().min_rise == 3
+    assert method(guard=False).min_rise is None

@@ -12,17 +12,21 @@ from dlrd.fitting.history import MAX_ROWS, Recorder
 from dlrd.fitting.step import Record
 
 
-def records(num_steps: int, decays: tuple[int, ...] = ()) -> Record:
+def records(num_steps: int, decays: tuple[int, ...] = (), resets: tuple[int, ...] = ()) -> Record:
     rng = np.random.default_rng(0)
     num_decays = np.zeros(num_steps)
     for step in decays:
         num_decays[step - 1 :] += 1
+    for step in resets:
+        num_decays[step - 1 :] = 0  # the rule starts anew
     return Record(
         elbo=rng.normal(size=num_steps),
         elbo_variance=rng.uniform(1, 2, size=num_steps),
         learning_rate=0.1**num_decays,
         snr=rng.uniform(size=num_steps),
         num_decays=num_decays,
+        num_resets=np.sum([np.arange(1, num_steps + 1) >= step for step in resets], axis=0)
+        * np.ones(num_steps),
     )
 
 
@@ -95,3 +99,21 @@ def test_latest_records(every: int, num_steps: int, num_rows: int) -> None:
 
 def test_nothing_is_latest_at_first() -> None:
     assert len(Recorder(3).latest(10).elbo) == 0
+
+
+def test_resets_are_kept_and_the_decays_before_and_after_them() -> None:
+    record = records(30, decays=(3, 9), resets=(12, 20))
+    record.num_decays[24:] = 1
+    restored = Recorder(every=4).extended(part(record, 0, 13))
+    restored = Recorder.restored(restored.arrays(), json.loads(json.dumps(restored.data())))
+    history = restored.extended(part(record, 13, 30)).history()
+    np.testing.assert_array_equal(history.resets, [12, 20])
+    np.testing.assert_array_equal(history.decays, [3, 9, 25])
+
+
+def test_what_is_not_finite_is_left_out_of_a_rows_mean() -> None:
+    record = records(8)
+    record.elbo[[1, 4, 5, 6, 7]] = [np.inf, np.nan, -np.inf, np.inf, np.nan]
+    history = Recorder(every=4).extended(record).history()
+    assert history.elbo[0] == pytest.approx(record.elbo[[0, 2, 3]].mean())
+    assert np.isnan(history.elbo[1])

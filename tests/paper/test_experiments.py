@@ -78,6 +78,7 @@ def test_settings_in_one_program_are_the_runs_they_stand_for(tmp_path):
                 steps=300,
                 num_draws=2,
                 progress=False,
+                guard=False,
             )
             alone = float(target.monitor(fit.family)["error"])
             assert results.error[results.of(rule=rule, rate=1e-2), 1, -1] == pytest.approx(alone, rel=1e-8)

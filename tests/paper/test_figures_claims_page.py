@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from dlrd.paper import claims
+from dlrd.paper import claims, guarded, why
 from dlrd.paper.experiments.batch import Results
 from dlrd.paper.experiments.spec import FIGURES, Batch
 from dlrd.paper.figures import draw
 from dlrd.paper.page import Facts, reproduction_page
+from dlrd.paper.reproduce import _explained
 
 
 def made_up(batch: Batch) -> Results:
@@ -35,7 +36,8 @@ def made_up(batch: Batch) -> Results:
     if batch.problem == "synthetic-1d":
         shown = 0.1 * rng.normal(size=(*shape, 2))
     snr = np.broadcast_to(1e3 / step, shape)
-    return Results(batch, step, np.array(error), np.array(rate), snr, shown, decays, seconds=1.0)
+    resets = [[[] for _ in range(batch.num_seeds)] for _ in batch.settings]
+    return Results(batch, step, np.array(error), np.array(rate), snr, shown, decays, resets, seconds=1.0)
 
 
 def all_made_up() -> dict[str, Results]:
@@ -124,6 +126,67 @@ def test_a_crossing_at_another_time_fails_its_claim():
     assert verdicts(changed("logistic-adam-S8", error=error))["1e-3-overtakes-1e-2: logistic-adam-S8"]
     error[slow] = np.where(results.step > 1e3, 1e-5, 1.0)
     assert not verdicts(changed("logistic-adam-S8", error=error))["1e-3-overtakes-1e-2: logistic-adam-S8"]
+
+
+def test_sasa_plus_is_judged_where_it_has_fired():
+    """What follows the first reduction is claimed, not that there is one."""
+    results = FOUND["synthetic-sgd-S2-sasa-plus"]
+    decays = [
+        [[9_000]] * results.batch.num_seeds if setting.rate > 1e-4 else [[]] * results.batch.num_seeds
+        for setting in results.batch.settings
+    ]
+    assert verdicts(changed("synthetic-sgd-S2-sasa-plus", decays=decays))["sasa-plus-stalls"]
+    assert not verdicts(FOUND)["sasa-plus-stalls"]  # the made-up one never fires
+
+
+def test_rates_that_are_on_their_way_are_left_out_of_the_spread():
+    results = FOUND["synthetic-sgd-S2"]
+    error = results.error.copy()
+    for rule in ("static", "dlrd"):
+        error[results.of(rule=rule, rate=1e-4)] = 1e6
+    name = "spread-over-rates-shrinks: synthetic-sgd-S2"
+    assert not verdicts(changed("synthetic-sgd-S2", error=error))[name]
+    decays = list(results.decays)
+    decays[results.of(rule="dlrd", rate=1e-4)] = [[]] * results.batch.num_seeds
+    (claim,) = [
+        claim
+        for claim in claims.evaluate(changed("synthetic-sgd-S2", error=error, decays=decays))
+        if claim.name == name
+    ]
+    assert claim.measured.endswith("still on its way, without a decay: 0.0001")
+
+
+def test_false_alarms_and_saved_runs_are_counted():
+    assert guarded.false_alarms(FOUND)[1] == 0
+    resets = [[[7]] * FOUND["logistic-adam-S8"].batch.num_seeds] * 6
+    assert guarded.false_alarms(changed("logistic-adam-S8", resets=resets))[1] == 6
+    alone = FOUND["field-adam-alone"]
+    error = alone.error.copy()
+    error[3:, :, -1] = np.nan
+    (row,) = [
+        row
+        for row in guarded.shares(changed("field-adam-alone", error=error))
+        if (row.problem, row.optimizer) == ("field", "adam")
+    ]
+    assert row.num_lost_alone == 4 * alone.batch.num_seeds
+    assert row.num_lost_guarded < row.num_lost_alone
+
+
+@pytest.mark.parametrize("variance", ["independent", "batch", "overlapping"])
+def test_a_stationary_mean_is_found_and_a_drifting_one_is_not(variance):
+    noise = np.random.default_rng(0).normal(size=20_000)
+    assert why.first_firing(noise + 10.0, 8, 1000, variance) == 0
+    # The newest eighth must be more than 1000 samples.
+    assert 8_000 < why.first_firing(noise, 8, 1000, variance) < 9_000
+
+
+def test_findings_stand_beside_the_claims_that_fail(tmp_path):
+    path = tmp_path / "why.json"
+    finding = why.Finding(["sasa-plus-stalls"], "Why?", "Because.", {})
+    path.write_text(json.dumps([finding._asdict()]), encoding="utf-8")
+    fails, holds = (claims.Claim("sasa-plus-stalls", "", "", is_true) for is_true in (False, True))
+    assert _explained(fails, path).why == "Why? Because."
+    assert _explained(holds, path).why == ""
 
 
 def test_claims_without_results_are_left_out():

@@ -42,6 +42,18 @@ def test_decays_are_marked_on_each_axis_of_steps(fit: dlrd.Fit, panels: dict[str
     assert panels["Learning rate"].get_title(loc="right") == f"dotted: {len(fit.history.decays)} decays"
 
 
+def test_resets_are_marked_and_what_they_undid_does_not_flatten_the_rest(
+    fit: dlrd.Fit, with_history: Callable[..., dlrd.Fit], panels_of: PanelsFn
+) -> None:
+    elbo = fit.history.elbo.copy()
+    elbo[500:600] = -1e20
+    axes = panels_of(with_history(fit, elbo=elbo, resets=np.array([600])))
+    assert axes["ELBO"].get_ylim()[0] > -1e6
+    assert axes["Learning rate"].get_title(loc="right").endswith("decays, solid: 1 reset")
+    _, marks = axes["Learning rate"].collections
+    assert [path.vertices[0, 0] for path in marks.get_paths()] == [600]
+
+
 def test_held_readings_are_not_drawn_as_measured(fit: dlrd.Fit, panels: dict[str, Axes]) -> None:
     """Right after a decay the rule does not look yet, and its last reading stays."""
     course = panels["Signal-to-noise ratio"].lines[0]

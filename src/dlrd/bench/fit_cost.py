@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.special
 
 import dlrd
-from dlrd.bench.timing import Row, interleaved
+from dlrd.bench.timing import Row, interleaved, paired
 from dlrd.paper.problems.logistic import PRIOR_VARIANCE, logistic, signed_design
 
 NUM_DRAWS = 8
@@ -53,6 +53,35 @@ def against_peers(repeats: int = 5) -> list[Row]:
         )
         for label, name, reach in rows
     ]
+
+
+def guarded(steps: int = 10_000, repeats: int = 40) -> Row:
+    """The guard beside the same fit without it; in many runs, since the difference is small."""
+    log_density = logistic()
+    optimizer = optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-2))
+
+    def runner(guard: bool) -> Callable[[], object]:
+        return lambda: dlrd.fit(
+            log_density,
+            dlrd.FullRankNormal.standard(31),
+            key=0,
+            optimizer=optimizer,
+            steps=steps,
+            num_draws=NUM_DRAWS,
+            progress=False,
+            guard=guard,
+        )
+
+    ours, theirs = paired(runner(True), runner(False), repeats)
+    return Row(
+        "guard, logistic full rank, S=8, a step",
+        "the same without it",
+        ours / steps * 1e6,
+        theirs / steps * 1e6,
+        "µs",
+        reach=1.03,
+        is_speedup=False,
+    )
 
 
 def many_runs(num_runs: int = 16, steps: int = 5_000, repeats: int = 5) -> Row:

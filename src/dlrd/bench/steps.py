@@ -44,6 +44,7 @@ def _rows() -> Iterator[Row]:
     yield from rule_cost.many_parameters()
     yield from torch_cost.many_parameters()
     yield from fit_cost.against_peers()
+    yield fit_cost.guarded()
     yield from field_cost.field_gradients()
     yield fit_cost.many_runs()
     yield adapter_cost.numpyro_hierarchy()

@@ -28,6 +28,10 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs of each setting, in place of the usual number.")
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Also run the experiments on the checks that fail: some minutes."),
+    ] = False,
 ) -> None:
     """Makes the paper's figures from scratch and checks its claims, in one page: OUT/index.html.
 
@@ -42,6 +46,9 @@ def reproduce(
             raise UserError(f"the reproduction needs {error.name}: pip install 'dlrd[paper]'") from error
         except ValueError as error:
             raise UserError(str(error)) from error
+    if explain:
+        for finding in paper.explain(out):
+            typer.echo(f"{finding.question} {finding.answer}")
     claims = paper.reproduce(figures or [], scale.value, out, seeds)
     for claim in claims:
         typer.echo(f"{'holds         ' if claim.holds else 'does not hold '} {claim.name}: {claim.measured}")

@@ -37,6 +37,7 @@ def fit(
     gradient: Estimator | None = None,
     draws: Draws | None = None,
     average: Literal["tail"] | None = None,
+    guard: bool | None = None,
     checkpoint: str | Path | None = None,
     monitor: MonitorFn | None = None,
     monitor_steps: Sequence[int] | np.ndarray | None = None,
@@ -53,8 +54,9 @@ def fit(
     `optimizer` it is plain stochastic variational inference with that optimiser, as in the paper, for `steps`
     steps.
 
-    Ctrl-C ends the fit with what there is: of an automatic fit, what it has measured last. A value that is
-    not finite ends it with the last good parameters. `Fit.outcome` tells.
+    Ctrl-C ends the fit with what there is: of an automatic fit, what it has measured last. One that diverges
+    goes back to the best parameters, with smaller steps; if that does not help, it ends there. `Fit.outcome`
+    tells.
 
     Args:
         log_density: one draw, an array, to the unnormalised log density, a scalar; written with jax. Or a
@@ -87,6 +89,10 @@ def fit(
         average: with `optimizer`; "tail" gives the mean of the parameters over the last half to three
             quarters of the steps in place of the last ones: less noise where they oscillate, and no use where
             they still travel.
+        guard: with `optimizer`; on by default. Where the run diverges, it goes back to the best parameters so
+            far with a tenth of the rate, up to 20 times (`dlrd.guard`, with 1 + dimension nats as the rise
+            that counts); `Fit.history.resets` has the steps. False leaves the optimiser alone: the first
+            value that is not finite then ends the fit.
         checkpoint: a folder to write the state to, about once a second. The same call with the same folder
             goes on from there and ends like one that was never interrupted, bit for bit.
         monitor: with `optimizer`: a function of the family that gives named arrays, as
@@ -107,7 +113,7 @@ def fit(
         >>> bool(jnp.all(jnp.abs(fit.family.mean - 3.0) < 0.01))
         True
     """
-    stepping = Stepping(optimizer, None, steps, draws, average, monitor, monitor_steps)
+    stepping = Stepping(optimizer, None, steps, draws, average, guard, monitor, monitor_steps)
     aim = {
         "tolerance": tolerance,
         "max_gradients": max_gradients,
@@ -141,6 +147,7 @@ def fit_many(
     gradient: Estimator | None = None,
     draws: Draws | None = None,
     average: Literal["tail"] | None = None,
+    guard: bool | None = None,
     checkpoint: str | Path | None = None,
     monitor: MonitorFn | None = None,
     monitor_steps: Sequence[int] | np.ndarray | None = None,
@@ -153,7 +160,7 @@ def fit_many(
 
     Args:
         log_density, family, tolerance, max_gradients, max_seconds, starts, steps, num_draws, gradient, draws,
-            average, checkpoint, monitor, monitor_steps, progress: as for `dlrd.fit`.
+            average, guard, checkpoint, monitor, monitor_steps, progress: as for `dlrd.fit`.
         keys: seeds or keys, one run each.
         optimizer: an optax transformation; or, with `learning_rates`, a function from a rate to one.
         learning_rates: each is run with each key. Numbers; or an array with rows of several numbers, which
@@ -172,7 +179,7 @@ def fit_many(
         >>> [f"{fit.history.learning_rate[0]:.2f}" for fit in fits]
         ['0.10', '0.10', '0.10', '0.01', '0.01', '0.01']
     """
-    stepping = Stepping(optimizer, learning_rates, steps, draws, average, monitor, monitor_steps)
+    stepping = Stepping(optimizer, learning_rates, steps, draws, average, guard, monitor, monitor_steps)
     aim = {
         "tolerance": tolerance,
         "max_gradients": max_gradients,

@@ -107,7 +107,9 @@ def _checked_method(model: Model, family: Family, request: Request) -> Method:
     draws = stepping.draws or "independent"
     inputs.check_draws(draws, family, num_draws, not needs_independent)
     is_averaging = stepping.average == "tail"
-    return Method(model, stepping.optimizer, estimator, num_draws, is_averaging, draws)
+    # A nat a dimension: oscillations that a rate which works can cause are smaller.
+    min_rise = None if stepping.guard is False else 1.0 + len(model.names)
+    return Method(model, stepping.optimizer, estimator, num_draws, is_averaging, draws, min_rise)
 
 
 def _monitor(stepping: Stepping, family: Family) -> Monitor | None:

@@ -10,6 +10,7 @@ from dlrd.fitting.step import Record
 
 MAX_ROWS = 10_000
 """A history has about this many rows at the most, however long the run."""
+_COUNTS, _EVENTS = ("num_decays", "num_resets"), ("decays", "resets")
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,14 @@ class History:
     """The course of a fit; a row stands for one step, or for the same number of steps each in a long run."""
 
     step: Int[np.ndarray, " row"]  # the row's last step, counted from 1
-    elbo: Float[np.ndarray, " row"]  # mean over the row's steps
+    elbo: Float[np.ndarray, " row"]  # mean over the row's steps; those with an infinite one are left out
     elbo_error: Float[np.ndarray, " row"]  # standard error of that mean; nan for a single draw a step
     learning_rate: Float[np.ndarray, " row"]  # of the row's last step; nan if the optimiser does not say
     snr: Float[np.ndarray, " row"]  # mean signal-to-noise ratio, likewise
     decays: Int[np.ndarray, " decay"]  # the steps whose rate was decayed
+    resets: Int[np.ndarray, " reset"] = field(
+        default_factory=lambda: np.zeros(0, int)
+    )  # the steps that led back to the best parameters
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,13 @@ class Recorder:
     every: int  # steps a row
     num_steps: int = 0
     num_decays: float = 0.0
+    num_resets: float = 0.0
     rows: tuple[Float[np.ndarray, "field row"], ...] = ()
     pending: Float[np.ndarray, "field step"] = field(
         default_factory=lambda: np.zeros((len(Record._fields), 0))
     )  # steps that do not fill a row yet
     decays: tuple[int, ...] = ()
+    resets: tuple[int, ...] = ()
 
     @classmethod
     def for_budget(cls, num_steps: int) -> "Recorder":
@@ -44,17 +50,18 @@ class Recorder:
     def extended(self, records: Record) -> "Recorder":
         """With the records of the next steps."""
         steps = np.stack(records).astype(float)
-        num_decays = Record(*steps).num_decays
-        is_decay = np.diff(num_decays, prepend=self.num_decays) > 0
+        record = Record(*steps)
         pending = np.concatenate([self.pending, steps], axis=1)
         num_full = pending.shape[1] // self.every * self.every
         return Recorder(
             every=self.every,
             num_steps=self.num_steps + steps.shape[1],
-            num_decays=float(num_decays[-1]) if len(num_decays) else self.num_decays,
+            num_decays=_last(record.num_decays, self.num_decays),
+            num_resets=_last(record.num_resets, self.num_resets),
             rows=(*self.rows, self._condensed(pending[:, :num_full])) if num_full else self.rows,
             pending=pending[:, num_full:].copy(),
-            decays=(*self.decays, *(self.num_steps + 1 + np.flatnonzero(is_decay)).tolist()),
+            decays=(*self.decays, *self._increases(record.num_decays, self.num_decays)),
+            resets=(*self.resets, *self._increases(record.num_resets, self.num_resets)),
         )
 
     def latest(self, num_steps: int) -> Record:
@@ -74,6 +81,7 @@ class Recorder:
             learning_rate=record.learning_rate,
             snr=record.snr,
             decays=np.asarray(self.decays, dtype=int),
+            resets=np.asarray(self.resets, dtype=int),
         )
 
     def arrays(self, prefix: str = "") -> dict[str, np.ndarray]:
@@ -82,13 +90,17 @@ class Recorder:
 
     def data(self) -> dict[str, Any]:
         """What of it a checkpoint keeps as plain data."""
-        return {name: getattr(self, name) for name in ("every", "num_steps", "num_decays", "decays")}
+        return {name: getattr(self, name) for name in ("every", "num_steps", *_COUNTS, *_EVENTS)}
 
     @classmethod
     def restored(cls, arrays: dict[str, np.ndarray], data: dict[str, Any], prefix: str = "") -> "Recorder":
         """From what `arrays` and `data` gave."""
-        numbers: dict[str, Any] = data | {"decays": tuple(data["decays"])}
+        numbers: dict[str, Any] = data | {name: tuple(data[name]) for name in _EVENTS}
         return cls(rows=(arrays[f"{prefix}rows"],), pending=arrays[f"{prefix}pending"], **numbers)
+
+    def _increases(self, counts: Float[np.ndarray, " step"], before: float) -> list[int]:
+        """The steps at which a count has grown."""
+        return (self.num_steps + 1 + np.flatnonzero(np.diff(counts, prepend=before) > 0)).tolist()
 
     def _joined_rows(self) -> Float[np.ndarray, "field row"]:
         return np.concatenate([np.zeros((len(Record._fields), 0)), *self.rows], axis=1)
@@ -103,7 +115,20 @@ class Recorder:
         last = Record(*blocks[:, :, -1])
         return np.stack(
             last._replace(
-                elbo=record.elbo.mean(axis=1),
-                elbo_variance=record.elbo_variance.mean(axis=1) / size,
+                elbo=_finite_mean(record.elbo),
+                elbo_variance=_finite_mean(record.elbo_variance) / size,
             )
         )
+
+
+def _last(counts: Float[np.ndarray, " step"], before: float) -> float:
+    return float(counts[-1]) if len(counts) else before
+
+
+def _finite_mean(values: Float[np.ndarray, "row step"]) -> Float[np.ndarray, " row"]:
+    """Of each row, without what is infinite or nan; nan where nothing else is there."""
+    is_finite = np.isfinite(values)
+    num = is_finite.sum(axis=1)
+    with np.errstate(over="ignore"):
+        total = np.where(is_finite, values, 0.0).sum(axis=1)
+    return np.where(num > 0, total / np.maximum(num, 1), np.nan)

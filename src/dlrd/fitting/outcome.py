@@ -29,8 +29,9 @@ _SENTENCES = {
     ),
     Outcome.BUDGET: "All steps of the budget were done.",
     Outcome.DIVERGED: (
-        "The ELBO or the parameters became infinite or nan; the result is the last state before that. "
-        "Try a smaller learning rate, or another start."
+        "The fit diverged, also with smaller steps where it went back for another try; the result is the "
+        "last good state. Try another start or a smaller learning rate, and mind where the log density is "
+        "infinite or nan."
     ),
     Outcome.INTERRUPTED: "Interrupted by the user; the result is the latest that there was.",
 }

@@ -95,27 +95,29 @@ def _end_sentence(pace: Sequence[tuple[float, int]], total: int) -> str:
 
 def elbo_reading(recorders: Sequence[Recorder], has_error: bool = False) -> str:
     """The ELBO over the newest steps, also with its standard error; of many runs, the medians."""
-    newest = [recorder.latest(SMOOTHED_STEPS) for recorder in recorders]
-    newest = [record for record in newest if len(record.elbo)]
+    newest = [recorder.latest(SMOOTHED_STEPS).elbo for recorder in recorders]
+    newest = [elbo[np.isfinite(elbo)] for elbo in newest]
+    newest = [elbo for elbo in newest if len(elbo)]
     if not newest:
         return ""
-    text = f"ELBO {np.median([np.mean(record.elbo) for record in newest]):,.2f}"
-    if not has_error:
-        return text
-    errors = [np.std(record.elbo) / np.sqrt(len(record.elbo)) for record in newest]
-    return f"{text} ± {np.median(errors):.1g}"
+    with np.errstate(over="ignore", invalid="ignore"):  # of a run that is about to explode
+        mean = np.median([np.mean(elbo) for elbo in newest])
+        error = np.median([np.std(elbo) / np.sqrt(len(elbo)) for elbo in newest])
+    text = f"ELBO {mean:,.2f}" if abs(mean) < 1e12 else f"ELBO {mean:.2e}"
+    return f"{text} ± {error:.1g}" if has_error else text
 
 
 def rule_reading(recorders: Sequence[Recorder]) -> str:
-    """The rate, the signal-to-noise ratio and the decays of the latest step; of many runs, the medians."""
+    """Rate, signal-to-noise ratio, decays and resets of the latest step; of many runs, the medians."""
     newest = [recorder.latest(1) for recorder in recorders]
-    rate, snr, num_decays = (
+    rate, snr, num_decays, num_resets = (
         float(np.median([getattr(record, name)[-1] for record in newest if len(record.elbo)] or [np.nan]))
-        for name in ("learning_rate", "snr", "num_decays")
+        for name in ("learning_rate", "snr", "num_decays", "num_resets")
     )
     texts = [
         f" rate {rate:.0e}" if np.isfinite(rate) else "",
         f" SNR {snr:.2g}" if np.isfinite(snr) else "",
         f" decays {num_decays:.0f}" if num_decays > 0 else "",
+        f" resets {num_resets:.0f}" if num_resets > 0 else "",
     ]
     return "".join(texts)

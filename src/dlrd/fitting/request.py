@@ -36,6 +36,7 @@ class Stepping(NamedTuple):
     steps: int | None = None
     draws: Draws | None = None
     average: Literal["tail"] | None = None
+    guard: bool | None = None  # None: on
     monitor: MonitorFn | None = None
     monitor_steps: Sequence[int] | np.ndarray | None = None
 
@@ -134,3 +135,5 @@ def _check_stepping(stepping: Stepping) -> None:
     check_count("steps", stepping.steps)
     if stepping.average not in (None, "tail"):
         raise ValueError(f'average must be None or "tail", got {stepping.average!r}')
+    if stepping.guard not in (None, True, False):
+        raise ValueError(f"guard must be True or False, got {shown(stepping.guard)}")

@@ -55,7 +55,7 @@ class Fit:
         if self.verdict is not None and np.isfinite(self.verdict.elbo):
             return self.verdict.elbo
         newest = self._last_tenth(self.history.elbo)
-        return float(np.mean(newest)) if len(newest) else float("nan")
+        return float(np.nanmean(newest)) if np.isfinite(newest).any() else float("nan")
 
     @property
     def elbo_error(self) -> float:
@@ -64,10 +64,12 @@ class Fit:
             return self.verdict.elbo_error
         newest = self._last_tenth(self.history.elbo)
         errors = self._last_tenth(self.history.elbo_error)
-        if np.isfinite(errors).all() and len(errors):
-            return float(np.sqrt(np.sum(errors**2)) / len(errors))
-        # A single draw a step has no error of its own; the spread of the steps stands in.
-        return float(np.std(newest, ddof=1) / np.sqrt(len(newest))) if len(newest) > 1 else float("nan")
+        newest, errors = newest[np.isfinite(newest)], errors[np.isfinite(newest)]
+        with np.errstate(over="ignore", invalid="ignore"):  # of a run that has exploded
+            if np.isfinite(errors).all() and len(errors):
+                return float(np.sqrt(np.sum(errors**2)) / len(errors))
+            # A single draw a step has no error of its own; the spread of the steps stands in.
+            return float(np.std(newest, ddof=1) / np.sqrt(len(newest))) if len(newest) > 1 else float("nan")
 
     @property
     def sentence(self) -> str:

@@ -77,7 +77,7 @@ def load(path: str | Path, family: Family | None = None, model: Model | None = N
         raise ValueError(f"{path} is not a saved fit of format {_FORMAT}, got {data.get('format')}")
     fit = Fit(
         family=_family(path, family, arrays, data),
-        history=History(**{name: arrays[f"history.{name}"] for name in History.__annotations__}),
+        history=History(**_under("history.", arrays)),
         outcome=Outcome[data["outcome"]],
         num_steps=data["num_steps"],
         num_draws=data["num_draws"],

@@ -18,6 +18,7 @@ from dlrd.fitting.program import Program
 from dlrd.gradients import Estimator
 from dlrd.gradients.sobol import Driven, sobol_noise
 from dlrd.models import Model
+from dlrd.rates import GuardState, guard
 
 OptimizerOrFactory = optax.GradientTransformation | Callable[[Float[Array, ""]], optax.GradientTransformation]
 """An optimiser, or for runs with a learning rate of their own, a function that makes one of it."""
@@ -36,6 +37,7 @@ class Method(NamedTuple):
     num_draws: int
     is_averaging: bool = False  # whether the state keeps the average over the run's tail
     draws: Draws = "independent"
+    min_rise: float | None = None  # of the guard, in nats; None: there is none
 
 
 class State(NamedTuple):
@@ -58,6 +60,7 @@ class Record(NamedTuple):
     learning_rate: Any  # nan where the optimiser does not say
     snr: Any  # likewise
     num_decays: Any  # likewise, 0
+    num_resets: Any  # how often the guard has gone back
 
 
 @functools.lru_cache(maxsize=8)
@@ -91,7 +94,7 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
     """One step of stochastic variational inference, with the draws of `key`.
 
     A run that has ended stays as it is. So do the parameters when a step fails, so that the state holds
-    the last good ones.
+    the last good ones. With a guard, a step fails when that gives up, and the best parameters are kept.
     """
     family = eqx.combine(state.trainable, rest)
     if method.draws == "independent":
@@ -110,29 +113,38 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
         trainable = split(family.moved(updates))[0]
     else:
         trainable = optax.apply_updates(state.trainable, updates)
-    num_decays = _reading(opt_state, "num_decays", 0.0)
-
+    kept, is_back = state.trainable, jnp.asarray(False)
     is_good = jnp.isfinite(elbo) & _all_finite(trainable)
+    if isinstance(opt_state, GuardState):
+        # There at once, and not by a way that suits any loop but this one.
+        kept, is_back, is_good = opt_state.best, opt_state.is_returning, ~opt_state.has_given_up
+        trainable = _where(is_back, kept, trainable)
+
     is_running = state.outcome == Outcome.RUNNING.value
     outcome = jnp.where(is_good, state.outcome, Outcome.DIVERGED.value)
     is_counted = is_running & is_good
+    averages = state.average
+    if averages is not None:
+        averages = average.extended(averages, trainable, is_counted)
+        averages = _where(is_back, average.start(trainable), averages)
     advanced = State(
-        trainable=_where(is_counted, trainable, state.trainable),
+        trainable=_where(is_running, _where(is_good, trainable, kept), state.trainable),
         opt_state=opt_state,
         step=state.step + is_counted,
         outcome=jnp.where(is_running, outcome, state.outcome),
         key=state.key,
         learning_rate=state.learning_rate,
-        average=None if state.average is None else average.extended(state.average, trainable, is_counted),
+        average=averages,
     )
     record = Record(
         elbo=elbo,
         elbo_variance=jnp.var(estimate.elbo_terms) / (method.num_draws - 1)
         if method.num_draws > 1
         else jnp.full_like(elbo, jnp.nan),
-        learning_rate=_reading(opt_state, "learning_rate", jnp.nan),
+        learning_rate=_reading(opt_state, "learning_rate", jnp.nan) * _reading(opt_state, "rate_scale", 1.0),
         snr=_reading(opt_state, "snr", jnp.nan),
-        num_decays=num_decays,
+        num_decays=_reading(opt_state, "num_decays", 0.0),
+        num_resets=_reading(opt_state, "num_resets", 0.0),
     )
     return advanced, record
 
@@ -149,10 +161,11 @@ def _noise(method: Method, family: FromNoise, state: State) -> Float[Array, "num
 
 
 def _optimizer(method: Method, learning_rate: Float[Array, ""] | None) -> optax.GradientTransformation:
-    if isinstance(method.optimizer, optax.GradientTransformation):
-        return method.optimizer
-    assert learning_rate is not None
-    return method.optimizer(learning_rate)
+    optimizer = method.optimizer
+    if not isinstance(optimizer, optax.GradientTransformation):
+        assert learning_rate is not None
+        optimizer = optimizer(learning_rate)
+    return optimizer if method.min_rise is None else guard(optimizer, method.min_rise)
 
 
 def _reading(opt_state: optax.OptState, name: str, default: float) -> Float[Array, ""]:

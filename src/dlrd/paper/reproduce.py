@@ -7,6 +7,7 @@ import platform
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlrd.paper import claims as paper_claims
 from dlrd.paper.claims import Claim
@@ -14,7 +15,11 @@ from dlrd.paper.experiments.batch import Results, read_results
 from dlrd.paper.experiments.pool import run_all, usable_cores
 from dlrd.paper.experiments.spec import FIGURES, Batch, Figure, Scale, batches_of
 from dlrd.paper.figures import draw
+from dlrd.paper.guarded import false_alarms, shares
 from dlrd.paper.page import Facts, reproduction_page
+
+if TYPE_CHECKING:
+    from dlrd.paper.why import Finding
 
 _PACKAGES = ("dlrd", "jax", "optax", "equinox", "numpy", "scipy", "numba", "scikit-learn", "flowjax")
 
@@ -39,11 +44,32 @@ def reproduce(names: list[str], scale: Scale, folder: Path, num_seeds: int | Non
         found[batch.name] = results
     for figure in figures:
         draw(figure.name, {batch.name: found[batch.name] for batch in figure.batches}, folder / "figures")
-    claims = paper_claims.evaluate(found)
+    claims = [_explained(claim, folder / "why.json") for claim in paper_claims.evaluate(found)]
     _write_json(folder / "claims.json", [asdict(claim) for claim in claims])
+    num_runs, num_resets = false_alarms(found)
+    counted = {"runs": num_runs, "resets": num_resets, "shares": [asdict(row) for row in shares(found)]}
+    _write_json(folder / "guard.json", counted)
     page = reproduction_page(list(figures), found, claims, facts, folder)
     (folder / "index.html").write_text(page, encoding="utf-8")
     return claims
+
+
+def explain(folder: Path) -> "list[Finding]":
+    """Runs the experiments on the checks that do not hold; what they find is in `folder`/why.json, too."""
+    from dlrd.paper.why import EXPERIMENTS
+
+    findings = [experiment(folder / "runs") for experiment in EXPERIMENTS]
+    _write_json(folder / "why.json", [finding._asdict() for finding in findings])
+    return findings
+
+
+def _explained(claim: Claim, path: Path) -> Claim:
+    """The claim with what was found about it, if it does not hold and there is something."""
+    if claim.holds or not path.exists():
+        return claim
+    findings = json.loads(path.read_text(encoding="utf-8"))
+    answers = [f"{each['question']} {each['answer']}" for each in findings if claim.name in each["checks"]]
+    return replace(claim, why=" ".join(answers))
 
 
 def chosen_figures(names: list[str]) -> tuple[Figure, ...]:

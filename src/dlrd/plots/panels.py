@@ -37,14 +37,16 @@ def fit_panels(fit: Fit) -> list[Panel]:
 def _draw_elbo(history: History, axes: Axes) -> None:
     is_finite = np.isfinite(history.elbo)
     step, elbo = history.step[is_finite], history.elbo[is_finite]
-    mean = smoothed(elbo, np.searchsorted(step, history.decays))
+    events = np.sort(np.concatenate([history.decays, history.resets]))
+    mean = smoothed(elbo, np.searchsorted(step, events))
     if not np.array_equal(mean, elbo):
         rows = outline(elbo)
         axes.plot(step[rows], elbo[rows], color=LINE, alpha=0.35, linewidth=0.6)
     rows = outline(mean)
     axes.plot(step[rows], mean[rows], color=LINE, linewidth=1.6, marker=_marker(elbo), markersize=7)
-    # The first tenth may lie anywhere below: it would flatten all that follows.
-    later = elbo[len(elbo) // 10 :]
+    # The first tenth, and what a reset has undone, may lie anywhere below: it would flatten all that follows.
+    later = elbo[max(len(elbo) // 10, int(np.searchsorted(step, history.resets.max(initial=0)))) :]
+    later = later if len(later) else elbo[-1:]
     low, high = np.quantile(later, 0.002), later.max()
     margin = 0.08 * (high - low) if high - low > 1e-9 * abs(high) else 1e-2 * max(abs(high), 1)
     low, high = low - margin, high + margin
@@ -67,9 +69,10 @@ def _draw_rate(history: History, axes: Axes) -> None:
         markersize=7,
     )
     _set_log_scale(axes, np.nanmin(rate), np.nanmax(rate))
-    if len(history.decays):
-        plural = "s" * (len(history.decays) > 1)
-        add_note(axes, f"dotted: {len(history.decays):,} decay{plural}", MARK)
+    marked = [("dotted", len(history.decays), "decay"), ("solid", len(history.resets), "reset")]
+    notes = [f"{line}: {num:,} {what}{'s' * (num > 1)}" for line, num, what in marked if num]
+    if notes:
+        add_note(axes, ", ".join(notes), MARK)
     _finish_steps(history, axes)
 
 
@@ -109,12 +112,14 @@ def _draw_marginals(mean: Float[np.ndarray, " dim"], std: Float[np.ndarray, " di
 
 
 def _finish_steps(history: History, axes: Axes) -> None:
-    """The axis of steps, and the decays on it."""
-    width = 1.2 if len(history.decays) <= MAX_DOTTED else 0.5
-    all_height = axes.get_xaxis_transform()
-    axes.vlines(
-        history.decays, 0, 1, transform=all_height, color=MARK, linestyle=":", linewidth=width, zorder=1
-    )
+    """The axis of steps, and the decays and resets on it."""
+    for steps, line in ((history.decays, ":"), (history.resets, "-")):
+        width = 1.2 if len(steps) <= MAX_DOTTED else 0.5
+        if len(steps) or line == ":":
+            all_height = axes.get_xaxis_transform()
+            axes.vlines(
+                steps, 0, 1, transform=all_height, color=MARK, linestyle=line, linewidth=width, zorder=1
+            )
     axes.set_xlim(0, 1.02 * history.step[-1])
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(count))

@@ -18,8 +18,8 @@ MAX_OPEN_ROWS = 12
 """A longer table scrolls by itself."""
 MAX_VARIABLES = 12
 """Named among the facts."""
-MAX_DECAYS = 12
-"""Decays listed with their steps."""
+MAX_EVENTS = 12
+"""Decays, or resets, listed with their steps."""
 
 
 def fit_page(fit: Fit) -> str:
@@ -92,9 +92,7 @@ def fit_page(fit: Fit) -> str:
 def _facts(fit: Fit, summary: Summary) -> dict[str, str]:
     shapes = [f"{name} {_shape(shape)}".rstrip() for name, shape in summary.shapes.items()]
     others = f" and {len(shapes) - MAX_VARIABLES:,} more" if len(shapes) > MAX_VARIABLES else ""
-    decays = fit.history.decays
-    steps = ", ".join(f"{step:,}" for step in decays[:MAX_DECAYS])
-    more = f" and {len(decays) - MAX_DECAYS:,} more" if len(decays) > MAX_DECAYS else ""
+    resets = {"Went back to the best": _events(fit.history.resets)} if len(fit.history.resets) else {}
     return {
         "ELBO": _elbo(fit),
         **_verdict_facts(fit.verdict),
@@ -104,10 +102,18 @@ def _facts(fit: Fit, summary: Summary) -> dict[str, str]:
         "Steps": f"{fit.num_steps:,}",
         "Draws a step": f"{fit.num_draws:,}",
         "Time": f"{fit.seconds:.1f} s" if fit.seconds < 120 else f"{fit.seconds / 60:.1f} min",
-        "Decays": f"{len(decays):,}, at step{'s' * (len(decays) > 1)} {steps}{more}"
-        if len(decays)
-        else "none",
+        "Decays": _events(fit.history.decays),
+        **resets,
     }
+
+
+def _events(steps: np.ndarray) -> str:
+    """How many there were, and when."""
+    if not len(steps):
+        return "none"
+    shown = ", ".join(f"{step:,}" for step in steps[:MAX_EVENTS])
+    more = f" and {len(steps) - MAX_EVENTS:,} more" if len(steps) > MAX_EVENTS else ""
+    return f"{len(steps):,}, at step{'s' * (len(steps) > 1)} {shown}{more}"
 
 
 def _shape(shape: tuple[int, ...]) -> str:

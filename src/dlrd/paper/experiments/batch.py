@@ -40,6 +40,7 @@ class Results:
     snr: np.ndarray  # nan where the rule has none
     shown: np.ndarray | None  # parameters to be drawn, further axes behind
     decays: list[list[list[int]]]  # by setting and seed, the steps at which the rate fell
+    resets: list[list[list[int]]]  # likewise, at which the guard went back
     seconds: float  # over all sessions
 
     def of(self, **wanted: Any) -> int:
@@ -81,6 +82,7 @@ def run_batch(batch: Batch, folder: Path, progress: Callable[[int], None]) -> Re
             learning_rates=np.array([_row(setting) for setting in batch.settings]),
             steps=batch.steps,
             num_draws=batch.num_draws,
+            guard=batch.has_guard,
             checkpoint=_for(batch, unfinished),
             monitor=target.monitor,
             monitor_steps=steps,
@@ -98,10 +100,13 @@ def run_batch(batch: Batch, folder: Path, progress: Callable[[int], None]) -> Re
     columns["snr"] = np.stack([fit.history.snr[row] for fit, row in zip(fits, rows, strict=True)])
     arrays = {name: values.reshape(*shape, *values.shape[1:]) for name, values in columns.items()}
     arrays["step"] = steps
-    decays = [fit.history.decays.tolist() for fit in fits]
+    events = {name: [getattr(fit.history, name).tolist() for fit in fits] for name in ("decays", "resets")}
     data = {
         "batch": asdict(batch),
-        "decays": [decays[i * shape[1] : (i + 1) * shape[1]] for i in range(shape[0])],
+        **{
+            name: [each[i * shape[1] : (i + 1) * shape[1]] for i in range(shape[0])]
+            for name, each in events.items()
+        },
         "seconds": time.perf_counter() - started,
     }
     archive.write(path, arrays, data)
@@ -126,6 +131,7 @@ def read_results(path: Path, batch: Batch) -> Results | None:
         arrays["snr"],
         arrays.get("shown"),
         data["decays"],
+        data["resets"],
         data["seconds"],
     )
 

@@ -5,8 +5,13 @@ from typing import Literal
 
 RATES = (1e-2, 1e-3, 1e-4)
 """The paper's initial learning rates η₀."""
-WIDE_RATES = tuple(10 ** (exponent / 2) for exponent in range(-10, 1))
-"""From 1e-5 to 1, where the paper stopped short."""
+WIDE_RATES = tuple(10 ** (exponent / 2) for exponent in range(-10, 5))
+"""From 1e-5 to 100, far beyond where optimisers diverge."""
+EXTREME_RATES = tuple(10.0**exponent for exponent in range(-3, 4))
+"""Of the experiment on divergence, from 1e-3 to 1e3."""
+
+_NUM_FEW = 20
+"""Points at which the accuracy is recorded where only the last one counts."""
 
 Scale = Literal["quick", "paper"]
 
@@ -34,6 +39,7 @@ class Batch:
     steps: int
     num_seeds: int
     num_points: int = 1000  # at how many steps the accuracy is recorded
+    has_guard: bool = True  # in the paper's own experiments it must never act, and is counted
 
     def at(self, scale: Scale, num_seeds: int | None) -> "Batch":
         """The batch at a scale; `num_seeds` overrides how often each setting is run."""
@@ -43,6 +49,8 @@ class Batch:
     def _quick(self) -> "Batch":
         if self.steps <= self.num_points:
             return replace(self, num_seeds=1)
+        if self.num_points == _NUM_FEW:
+            return replace(self, steps=self.steps // 10, num_seeds=1)
         divisor = {"logistic": 50, "field": 50}.get(self.problem, 10) * (2 if self.num_draws > 8 else 1)
         return replace(
             self,
@@ -105,7 +113,42 @@ _SENSITIVITY = Batch(
     100_000,
     5,
 )
-_WIDE = Batch("synthetic-adam-S2-rates", "synthetic", "adam", static_and_dlrd(WIDE_RATES), 2, 100_000, 5)
+_WIDE = Batch(
+    "synthetic-adam-S2-rates",
+    "synthetic",
+    "adam",
+    static_and_dlrd(WIDE_RATES),
+    2,
+    100_000,
+    5,
+    has_guard=False,
+)
+_WIDE_GUARDED = replace(
+    _WIDE,
+    name="synthetic-adam-S2-rates-guarded",
+    settings=tuple(Setting("dlrd", rate) for rate in WIDE_RATES),
+    has_guard=True,
+)
+_DIVERGING = tuple(
+    Batch(
+        f"{problem}-{optimizer}-{'guarded' if has_guard else 'alone'}",
+        problem,
+        optimizer,
+        tuple(Setting("dlrd", rate) for rate in EXTREME_RATES),
+        num_draws,
+        steps,
+        num_seeds,
+        _NUM_FEW,
+        has_guard,
+    )
+    for problem, num_draws, steps, num_seeds in (
+        ("synthetic", 2, 20_000, 3),
+        ("logistic", 8, 20_000, 2),
+        ("field", 8, 3_000, 1),
+    )
+    for optimizer in ("sgd", "adam", "rmsprop")
+    for has_guard in (False, True)
+)
 
 FIGURES = (
     Figure("1d_convergence", "Figure 1: a static rate on the ELBO's contours, two parameters", (_TOY,)),
@@ -142,7 +185,13 @@ FIGURES = (
         note="Reference: the mean of two independent answers, from 131,072 quasi-random draws each, that "
         "differ by a Jeffreys divergence below 1e-4.",
     ),
-    Figure("rates", "Beyond the paper: final accuracy over the initial rate", (_WIDE,)),
+    Figure("rates", "Beyond the paper: final accuracy over the initial rate", (_WIDE, _WIDE_GUARDED)),
+    Figure(
+        "divergence",
+        "Beyond the paper: rates from 1e-3 to 1e3, alone and with the guard",
+        _DIVERGING,
+        note="The final divergence of each run with the rule; a cross is one beyond 1e9.",
+    ),
     Figure("sensitivity", "Beyond the paper: the rule's two constants", (_SENSITIVITY,)),
     Figure(
         "families",

@@ -18,6 +18,10 @@ Found = dict[str, Results]
 """The results of the figure's batches, by name."""
 
 
+LOST = 1e9
+"""Divergences beyond are drawn as crosses."""
+
+
 def draw(name: str, found: Found, folder: Path) -> None:
     """Draws a figure and writes it to `folder` as PNG and PDF."""
     with house_style():
@@ -156,29 +160,76 @@ def _by_rate(rules: dict[str, str], rates: tuple[float, ...]) -> Callable[[Found
 
 def _rates(found: Found) -> Figure:
     """Final accuracy over the initial rate, static against DLRD: the picture that says it all."""
-    (results,) = found.values()
+    alone, guarded = found.values()
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    tail = results.error[:, :, -max(1, len(results.step) // 20) :]
-    finals = np.median(tail, axis=-1)
-    for rule, color, line, marker, label in (
-        ("static", MUTED, (0, (1, 1.4)), "s", "static rate"),
-        ("dlrd", LINE, "-", "o", "dynamic decay"),
-    ):
+    start = np.median(alone.error[:, :, 0])
+    top = 10 * start
+    shown = (
+        (alone, "static", MUTED, (0, (1, 1.4)), "s", "static rate"),
+        (alone, "dlrd", MARK, "--", "^", "dynamic decay"),
+        (guarded, "dlrd", LINE, "-", "o", "dynamic decay, with the guard"),
+    )
+    lowest = np.inf
+    for results, rule, color, line, marker, label in shown:
+        tail = results.error[:, :, -max(1, len(results.step) // 20) :]
+        finals = np.nan_to_num(np.median(tail, axis=-1), nan=np.inf, posinf=1e300).clip(max=1e300)
         each = finals[[results.of(rule=rule, rate=rate) for rate in WIDE_RATES]]
+        lowest = min(lowest, each.min())
         axes.plot(
             WIDE_RATES, np.median(each, axis=1), color=color, linestyle=line, marker=marker, label=label
         )
         axes.fill_between(WIDE_RATES, each.min(axis=1), each.max(axis=1), color=color, alpha=0.2, linewidth=0)
-    finish(axes, f"Accuracy after {results.batch.steps:,} steps of Adam, synthetic problem, d = 100")
-    start = np.median(results.error[:, :, 0])
-    axes.set_ylim(finals.min() / 3, 10 * start)
-    if np.median(finals, axis=1).max() > 10 * start:
-        axes.annotate(
-            "diverges ↑", (0.985, 0.97), xycoords="axes fraction", ha="right", va="top", color=MUTED
-        )
+    finish(axes, f"Accuracy after {alone.batch.steps:,} steps of Adam, synthetic problem, d = 100")
+    axes.set_ylim(lowest / 3, top)
+    axes.annotate("diverges ↑", (0.985, 0.97), xycoords="axes fraction", ha="right", va="top", color=MUTED)
     axes.set_xlabel("initial learning rate")
     axes.legend(frameon=False, loc="upper center")
+    return figure
+
+
+def _divergence(found: Found) -> Figure:
+    """Each run's final accuracy over its rate: a row of panels an optimiser, a column a problem."""
+    problems = list(dict.fromkeys(results.batch.problem for results in found.values()))
+    optimizers = list(dict.fromkeys(results.batch.optimizer for results in found.values()))
+    figure = Figure(figsize=(4.4 * len(problems), 2.9 * len(optimizers)), layout="constrained")
+    panels = figure.subplots(len(optimizers), len(problems), squeeze=False, sharex=True)
+    for results in found.values():
+        batch = results.batch
+        axes = panels[optimizers.index(batch.optimizer), problems.index(batch.problem)]
+        color, marker = (LINE, "o") if batch.has_guard else (MUTED, "s")
+        label = "with the guard" if batch.has_guard else "alone"
+        rates = np.array([setting.rate for setting in batch.settings])
+        finals = results.error[:, :, -1]
+        is_lost = ~(finals < LOST)
+        shift = 1.12 if batch.has_guard else 1 / 1.12  # beside each other
+        for seed in range(batch.num_seeds):
+            is_good = ~is_lost[:, seed]
+            axes.plot(
+                rates[is_good] * shift,
+                finals[is_good, seed],
+                color=color,
+                linestyle="none",
+                marker=marker,
+                markersize=5,
+                alpha=0.8,
+                label=label if seed == 0 else None,
+            )
+            axes.plot(
+                rates[is_lost[:, seed]] * shift,
+                np.full(is_lost[:, seed].sum(), LOST),
+                color=color,
+                linestyle="none",
+                marker="x",
+                markersize=7,
+            )
+        axes.set(xscale="log", yscale="log", ylim=(None, 10 * LOST))
+        axes.set_title(f"{batch.problem}, {batch.optimizer}", fontsize="medium")
+    for axes in panels[-1]:
+        axes.set_xlabel("initial learning rate")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("final divergence")
+    panels[0, 0].legend(frameon=False, fontsize="small")
     return figure
 
 
@@ -242,6 +293,7 @@ _DRAWN: dict[str, Callable[[Found], Figure]] = {
     "logistic": _convergence({"logistic-adam-S8": "Adam", "logistic-rmsprop-S8": "RMSProp"}),
     "diffusion": _convergence({"field-adam-S8": "Adam", "field-adamax-S8": "AdaMax"}),
     "rates": _rates,
+    "divergence": _divergence,
     "sensitivity": _sensitivity,
     "families": _families,
 }
