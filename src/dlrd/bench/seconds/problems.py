@@ -10,8 +10,8 @@ from dlrd.paper.problems.logistic import logistic
 
 PROBLEMS = (*MODELS, "logistic")
 DIM_OF_LOGISTIC = 31
-NUM_DRAWS = 20_000
-"""Of each of two chains, behind the reference of the logistic regression: their noise is below 0.01."""
+NUM_DRAWS = 5_000
+"""Of each of two chains, behind the reference of the logistic regression: their noise is about 0.01."""
 
 
 def problem(folder: Path, name: str) -> Posterior:
