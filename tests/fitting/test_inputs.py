@@ -30,6 +30,10 @@ class Constant(eqx.Module):
 
 
 BAD_ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "draws for workers that there are not": (
+        {"num_draws": "workers"},
+        'num_draws="workers" needs a model that workers run, as dlrd.models.simulator makes; got function',
+    ),
     "log density gives a vector": (
         {"log_density": lambda z: -0.5 * z**2},
         r"log_density must return one number for one draw of shape \(3,\), got an array of shape \(3,\); sum",

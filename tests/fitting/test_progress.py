@@ -1,11 +1,17 @@
 """The progress bar, as a terminal of 80 columns sees it."""
 
+import datetime
 import os
 import pathlib
 import pty
 import re
 import subprocess
 import sys
+from typing import Any
+
+import pytest
+
+from dlrd.fitting import progress
 
 SCRIPT = """
 import dlrd, jax.numpy as jnp, optax
@@ -38,3 +44,29 @@ def test_shows_all_readings_on_a_terminal(tmp_path: pathlib.Path) -> None:
     assert re.search(r"SNR \d", last)
     assert re.search(r"decays \d", last)
     assert len(last) <= 80
+
+
+class Outside:
+    """A model that is run outside, as far as the display is concerned."""
+
+    num_workers, runs_a_gradient = 8, 1
+    runs_sentence = "412 runs, 8 in flight, 3 failed, 0.21 s a run, 8 workers"
+    runs_notes: tuple[str, ...] = ()
+    runs_warnings: tuple[str, ...] = ()
+
+
+def test_a_second_line_tells_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    model: Any = Outside()
+    with progress.progress_display(True, 1000, "gradients", "looking", model=model) as show:
+        for done in (100, 400):
+            show(progress.Reading(done, done, "ELBO 1.0"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "400/1,000 gradients" in printed
+    assert f"{model.runs_sentence}, all spent " in printed
+
+
+def test_when_all_is_spent_at_this_pace() -> None:
+    now = datetime.datetime(2026, 5, 1, 12).timestamp()
+    assert progress._end_sentence([(now, 100)], 1000) == ""
+    assert progress._end_sentence([(now, 100), (now + 9, 100)], 1000) == ""
+    assert progress._end_sentence([(now, 100), (now + 3600, 200)], 1000) == ", all spent Fri 01 May 21:00"

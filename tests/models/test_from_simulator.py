@@ -1,5 +1,6 @@
 """Simulators as models: the density of the same model in jax, whatever way its gradient comes."""
 
+import pathlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -142,6 +143,17 @@ def test_counts_reach_the_verdict(fitted: dlrd.Fit) -> None:
         f"Runs: {len(records):,}, of which {num_failed:,} failed. Gradients: by the simulator"
         in fitted.sentence
     )
+
+
+def test_a_step_has_a_multiple_of_the_workers_as_draws(fitted: dlrd.Fit) -> None:
+    assert fitted.num_draws == 8
+
+
+def test_the_report_tells_of_runs(fitted: dlrd.Fit, tmp_path: pathlib.Path) -> None:
+    fitted.report(tmp_path / "fit.html")
+    page = (tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert "<dt>Outside</dt><dd>Runs: " in page
+    assert "runs failed (raised" in page
 
 
 def test_predictions_have_the_spread_of_the_data(fitted: dlrd.Fit) -> None:

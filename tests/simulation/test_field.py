@@ -64,6 +64,11 @@ def test_density_and_adjoint_are_those_of_the_compiled_path() -> None:
     for left, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9 * np.abs(right).max())
     model.close()
+    differences = simulated(by_scikit_fem(), gradient="differences")
+    _, gradients = jax.jit(differences.values_and_gradients)(draws[:1], None)
+    differences.close()
+    # What a step of 0.01 leaves is its square times third derivatives, of the order of the gradient itself.
+    np.testing.assert_allclose(gradients, expected[1][:1], atol=1e-3 * np.abs(expected[1]).max())
 
 
 def fit(model: dlrd.models.Model) -> dlrd.Fit:

@@ -24,6 +24,7 @@ def test_a_free_process_is_asked_again_and_a_dead_one_is_not() -> None:
     kept = []
     pool.learn("token", cloudpickle.dumps(Simulation(run)))
     pool.listen("token", lambda question, answer: kept.append(answer))
+    pool.start("token", 1)
     answers = [pool.carry_out("token", Question(np.array([x])), None) for x in (1.0, 2.0, -1.0, 3.0)]
     assert kept == answers
     first, second, dead, new = answers

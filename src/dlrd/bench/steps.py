@@ -7,19 +7,10 @@ import jax
 from matplotlib.figure import Figure
 
 from dlrd.bench import adapter_cost, field_cost, fit_cost, rule_cost, start_cost, torch_cost
-from dlrd.bench.table import Column, print_table, save_figure, write
-from dlrd.bench.timing import Row
+from dlrd.bench.table import print_table, save_figure, write
+from dlrd.bench.timing import COLUMNS, Row, in_words
 from dlrd.plots.style import LINE, MARK, house_style
 
-COLUMNS = [
-    Column("what", "what"),
-    Column("baseline", "against"),
-    Column("ours", "ours"),
-    Column("theirs", "theirs"),
-    Column("ratio", "ratio"),
-    Column("reach", "reach"),
-    Column("is_reached", ""),
-]
 TICKS = 1, 2, 5, 10
 
 
@@ -50,19 +41,6 @@ def _rows() -> Iterator[Row]:
     yield adapter_cost.numpyro_hierarchy()
     yield adapter_cost.pymc_hierarchy()
     yield from start_cost.imports()
-
-
-def in_words(row: Row) -> dict[str, str | bool]:
-    """A comparison as a row of the table."""
-    return {
-        "what": row.what,
-        "baseline": row.baseline,
-        "ours": f"{row.ours:.3g} {row.unit}",
-        "theirs": f"{row.theirs:.3g} {row.unit}",
-        "ratio": row.ratio_in_words,
-        "reach": row.reach_in_words,
-        "is_reached": row.is_reached,
-    }
 
 
 def _figure(rows: Sequence[Row]) -> Figure:

@@ -5,6 +5,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dlrd.bench.table import Column
+
+COLUMNS = [
+    Column("what", "what"),
+    Column("baseline", "against"),
+    Column("ours", "ours"),
+    Column("theirs", "theirs"),
+    Column("ratio", "ratio"),
+    Column("reach", "reach"),
+    Column("is_reached", ""),
+]
+"""Of a table of comparisons."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -33,6 +46,19 @@ class Row:
     @property
     def reach_in_words(self) -> str:
         return f"{'≥' if self.is_speedup else '≤'} {self.reach:g}"
+
+
+def in_words(row: Row) -> dict[str, str | bool]:
+    """A comparison as a row of the table."""
+    return {
+        "what": row.what,
+        "baseline": row.baseline,
+        "ours": f"{row.ours:.3g} {row.unit}",
+        "theirs": f"{row.theirs:.3g} {row.unit}",
+        "ratio": row.ratio_in_words,
+        "reach": row.reach_in_words,
+        "is_reached": row.is_reached,
+    }
 
 
 def rows_of_rule(rule: str, baseline: str, size: int, milliseconds: dict[str, float]) -> list[Row]:

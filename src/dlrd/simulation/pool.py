@@ -23,6 +23,14 @@ def learn(token: str, payload: bytes) -> None:
     _PAYLOADS[token] = payload
 
 
+def start(token: str, num: int) -> None:
+    """Starts so many processes of a program that is known, and does not wait for them."""
+    slots = [Slot(_PAYLOADS[token]) for _ in range(num)]
+    with _LOCK:
+        for each in (_SLOTS, _IDLE):
+            each.setdefault(token, []).extend(slots)
+
+
 def listen(token: str, keep: Keep) -> None:
     """Has each answer told at once, before it goes its way through Dask."""
     _KEEPERS[token] = keep

@@ -135,7 +135,9 @@ class Workers:
             # Its threads wait for processes of their own: those of Dask would take seconds to start, and
             # cannot end a run that hangs.
             remove_left_folders()
+            pool.learn(self._token, self._payload)
             pool.listen(self._token, self._keep)
+            pool.start(self._token, self._given)  # they get ready while others compile
             self._cluster = LocalCluster(
                 n_workers=1,
                 threads_per_worker=self._given,

@@ -1,0 +1,25 @@
+"""The benchmark of simulators, on a tiny setting."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dlrd.bench import simulators
+from dlrd.bench.timing import Row
+from dlrd.cli import app
+
+
+def test_is_printed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a comparison of fits that is not measured here."""
+    row = Row("a fit", "one worker", 1.0, 7.0, "s", reach=6.0, is_speedup=True)
+    monkeypatch.setattr(simulators, "speed_up", lambda num_starts: row)
+    monkeypatch.setattr(simulators, "NUM_IDLE", 16)
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["bench", "simulators", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "7.00 × as fast" in result.output
+    assert "Dask alone" in result.output
+    rows = json.loads((tmp_path / "simulators" / "results.json").read_text())["rows"]
+    assert [row["is_reached"] for row in rows[:2]] == [True, True]
+    assert all(row["ours"] > 0 for row in rows)
