@@ -209,3 +209,32 @@ def test_a_guarded_run_that_cannot_be_helped_ends_with_its_best_state() -> None:
 def test_the_guard_can_be_turned_off() -> None:
     assert method().min_rise == 3
     assert method(guard=False).min_rise is None
+
+
+def test_a_guarded_run_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:
+    """Stopped between two resets, and in the middle of a block."""
+    family = dlrd.MeanFieldNormal(jnp.full(2, 3.0), jnp.full(2, -3.0))
+    model = FunctionModel(steep, (2,))
+    how = {"optimizer": dlrd.dynamic_decay(1.0)}
+    (whole,) = fit_explicitly(model, family, KEYS[:1], request(**how, steps=300))
+    assert len(whole.history.resets) > 1
+    middle = int(whole.history.resets[0]) + 1
+    fit_explicitly(model, family, KEYS[:1], request(**how, steps=middle, checkpoint=tmp_path))
+    (resumed,) = fit_explicitly(model, family, KEYS[:1], request(**how, steps=300, checkpoint=tmp_path))
+    np.testing.assert_array_equal(resumed.history.resets, whole.history.resets)
+    np.testing.assert_array_equal(resumed.history.elbo, whole.history.elbo)
+    np.testing.assert_array_equal(resumed.family.mean, whole.family.mean)
+
+
+def test_guarded_runs_of_several_rates_are_those_alone() -> None:
+    family = dlrd.MeanFieldNormal(jnp.full(2, 3.0), jnp.full(2, -3.0))
+    model = FunctionModel(steep, (2,))
+    rates = [1.0, 1e-3]
+    asked = request(optimizer=dlrd.dynamic_decay, learning_rates=rates, steps=300)
+    fits = fit_explicitly(model, family, KEYS[:1], asked)
+    assert [len(fit.history.resets) > 0 for fit in fits] == [True, False]
+    for fit, rate in zip(fits, rates, strict=True):
+        alone = fit_explicitly(
+            model, family, KEYS[:1], request(optimizer=dlrd.dynamic_decay(rate), steps=300)
+        )[0]
+        np.testing.assert_array_equal(fit.history.resets[:1], alone.history.resets[:1])

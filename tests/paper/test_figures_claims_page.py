@@ -160,16 +160,15 @@ def test_false_alarms_and_saved_runs_are_counted():
     assert guarded.false_alarms(FOUND)[1] == 0
     resets = [[[7]] * FOUND["logistic-adam-S8"].batch.num_seeds] * 6
     assert guarded.false_alarms(changed("logistic-adam-S8", resets=resets))[1] == 6
-    alone = FOUND["field-adam-alone"]
-    error = alone.error.copy()
-    error[3:, :, -1] = np.nan
-    (row,) = [
-        row
-        for row in guarded.shares(changed("field-adam-alone", error=error))
-        if (row.problem, row.optimizer) == ("field", "adam")
-    ]
-    assert row.num_lost_alone == 4 * alone.batch.num_seeds
-    assert row.num_lost_guarded < row.num_lost_alone
+    even = np.ones_like(FOUND["field-adam-alone"].error)
+    lost = even.copy()
+    lost[3:, :, -1] = np.nan
+    found = changed("field-adam-alone", error=lost) | {
+        "field-adam-guarded": dataclasses.replace(FOUND["field-adam-guarded"], error=even)
+    }
+    (row,) = [row for row in guarded.shares(found) if (row.problem, row.optimizer) == ("field", "adam")]
+    assert (row.num_runs, row.alone, row.guarded) == (7, 3, 7)
+    assert (row.num_lost_alone, row.num_lost_guarded) == (4, 0)
 
 
 @pytest.mark.parametrize("variance", ["independent", "batch", "overlapping"])
