@@ -1,6 +1,6 @@
 """Divergence, detected and undone: back to the best parameters, with a smaller rate."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -217,7 +217,7 @@ def guard(
             is_on_probation=jnp.asarray(False),
         )
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return optax.GradientTransformationExtraArgs(init, cast("Any", update))
 
 
 @custom_vmap
