@@ -57,7 +57,7 @@ def _stationarity_samples(target: Any, rate: float, num_steps: int) -> Float[np.
     def init(params: optax.Params) -> Any:
         return {"snr": jnp.zeros(())}  # a name that histories keep
 
-    def update(updates: optax.Updates, state: Any, params: Any = None) -> Any:
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
         product, square = optax.tree.vdot(params, updates), optax.tree.vdot(updates, updates)
         return jax.tree.map(lambda d: -rate * d, updates), {"snr": product - rate / 2 * square}
 

@@ -1,6 +1,6 @@
 """Divergence, detected and undone: back to the best parameters, with a smaller rate."""
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -217,7 +217,8 @@ def guard(
             is_on_probation=jnp.asarray(False),
         )
 
-    return optax.GradientTransformationExtraArgs(init, cast("Any", update))
+    update_fn: Any = update  # whose own type of state is fine there
+    return optax.GradientTransformationExtraArgs(init, update_fn)
 
 
 @custom_vmap
@@ -268,7 +269,6 @@ def _size(gradient: PyTree, params: PyTree, steps: PyTree) -> Float[Array, ""]:
 
 
 def _total(tree: PyTree) -> Float[Array, ""]:
-    """The sum of all absolute entries."""
     return scalar(sum(jnp.sum(jnp.abs(leaf)) for leaf in _numbers(tree)))
 
 
