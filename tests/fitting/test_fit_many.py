@@ -71,6 +71,7 @@ def test_a_failing_run_does_not_harm_the_others() -> None:
         learning_rates=[1e-1, 1e-4],
         optimizer=lambda rate: optax.chain(optax.identity(), dlrd.dynamic_decay(rate)),
         steps=500,
+        guard=False,
         progress=False,
     )
     assert [fit.outcome for fit in fits] == [dlrd.Outcome.DIVERGED, dlrd.Outcome.BUDGET]

@@ -14,7 +14,7 @@ import numpy as np
 from dlrd.simulation import Question, Session, Simulation
 from dlrd.simulation.session import Policy
 
-FOLDER = Path(sys.argv[1])
+FOLDER = Path(sys.argv[1] if __name__ == "__main__" else ".")  # where tests are looked for, it is imported
 PATH = str(FOLDER / "executed")
 
 

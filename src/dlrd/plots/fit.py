@@ -42,7 +42,8 @@ def plot_fit(fit: Fit) -> Figure:
     Example:
         >>> import dlrd
         >>> from dlrd.plots import plot_fit
-        >>> fit = dlrd.fit(lambda z: -((z - 3) @ z), dlrd.MeanFieldNormal.standard(2), key=0, progress=False)
+        >>> q = dlrd.MeanFieldNormal.standard(2)
+        >>> fit = dlrd.fit(lambda z: -((z - 3) ** 4).sum(), q, key=0, progress=False)
         >>> [axes.get_title(loc="left") for axes in plot_fit(fit).axes]
         ['ELBO', 'Learning rate', 'Signal-to-noise ratio', 'Fitted marginals']
     """

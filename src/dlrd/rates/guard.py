@@ -99,8 +99,8 @@ def guard(
         ...     loss, gradient = jax.value_and_grad(loss_fn)(x)
         ...     updates, opt_state = optimizer.update(gradient, opt_state, x, value=loss)
         ...     x = optax.apply_updates(x, updates)
-        >>> print(f"{loss_fn(x):.4f}", optax.tree_utils.tree_get(opt_state, "num_resets"))
-        0.0000 3
+        >>> print(loss_fn(x) < 1e-3, optax.tree_utils.tree_get(opt_state, "num_resets"))
+        True 3
     """
     check_not_negative("min_rise", min_rise)
     check_between("factor", factor, 0, 1)
@@ -175,7 +175,7 @@ def guard(
         is_high = ends & (num_above >= BLOCK_SIZE) & is_sure
         largest = jnp.maximum(state.largest, -block.extremes[1])
         is_lost = _total(steps) <= _epsilon(params) * _total(params)
-        is_frozen = ends & is_lost & (FROZEN_RATIO * size <= largest)
+        is_frozen = ends & is_lost & (FROZEN_RATIO * size <= largest) & (size > 0)
         has_failed = (~is_finite & ~is_away) | is_high | is_frozen
         is_hopeless = (state.num_resets >= max_resets) | jnp.isinf(state.best_loss)
         has_given_up = state.has_given_up | (has_failed & is_hopeless)

@@ -35,8 +35,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     kept: Seen = []
 
     def spied(original: Callable[..., Certificate]) -> Callable[..., Certificate]:
-        def measure(model: Any, family: Any, *args: Any) -> Certificate:
-            kept.append((member_of(family), original(model, family, *args)))
+        def measure(model: Any, family: Any, *args: Any, **options: Any) -> Certificate:
+            kept.append((member_of(family), original(model, family, *args, **options)))
             return kept[-1][1]
 
         return measure

@@ -131,7 +131,7 @@ def test_interrupted_while_looking_for_a_start(
     assert_same_fit: AssertSame,
 ) -> None:
     with monkeypatch.context() as patched:
-        press_at_call(patched, candidates, "find_mode", 2)
+        press_at_call(patched, candidates, "driven_together", 1)
         interrupted = fit(tmp_path)
     assert interrupted.outcome is dlrd.Outcome.INTERRUPTED
     assert interrupted.num_steps == 0

@@ -116,6 +116,12 @@ def test_a_correction_that_makes_sure_is_taken() -> None:
     assert decided(CORRECTABLE | {"gain": 0.02}).action is not Action.CORRECT
     assert decided(CORRECTABLE | {"corrected_error": 0.0012}).action is not Action.CORRECT
     assert decided({"gap": 0.008, "gap_error": 0.001}).action is Action.GO_ON  # none is possible
+    assert decided(CORRECTABLE, num_left=MIN_DRAWS - 1).action is Action.GO_ON
+    # Away from modes twice as cautious as with what was measured.
+    away = {"is_at_mode": False, "tolerance": TOLERANCE / CAUTION**2}
+    unsure = CORRECTABLE | {"gap_error": 0.002}
+    assert decided(unsure, **away).action is Action.CORRECT
+    assert decided(unsure | {"corrected_error": 0.0012}, **away).action is not Action.CORRECT
 
 
 def test_looks_longer_where_that_makes_a_correction_good_enough() -> None:

@@ -254,6 +254,14 @@ def test_one_of_three_is_given_up_and_the_others_go_on(begun: Begun) -> None:
     assert found.gradients["steps"] == (1 + 2 + 2) * FIRST_GRADIENTS
 
 
+def test_of_runs_that_cannot_be_told_apart_one_from_a_mode_goes_on(begun: Begun) -> None:
+    doubtful = [{"gap": DOUBTFUL}]
+    settled = [{"gap": DOUBTFUL}, {"elbo": 2.99}]
+    assert place(begun([mode(2.5)], [foothold(3.0)], {2.5: settled})) == 2.5
+    assert place(begun([mode(2.5)], [foothold(3.0)], {2.5: [{"gap": DOUBTFUL}, {"elbo": 2.95}]})) == 3
+    assert place(begun([mode(2.5)], [foothold(3.0)], {2.5: [doubtful[0] | {"elbo": 2.99}]})) == 3
+
+
 def test_noise_below_zero_gives_no_run_up(begun: Begun) -> None:
     """What seems to be gained may be less than nothing, and not even the best could then reach itself."""
     seen = {"gap": -0.5, "gain": -0.5, "elbo_error": 0.0}

@@ -79,6 +79,11 @@ class Evidence(NamedTuple):
         tolerance = min(self.tolerance, MIN_TOLERANCE) if is_early else self.tolerance
         return tolerance if self.is_at_mode else CAUTION * tolerance
 
+    @property
+    def corrected_tolerance(self) -> float:
+        """Stricter once more away from modes: what a correction leaves follows from the same gradient."""
+        return self.certain_tolerance if self.is_at_mode else CAUTION * self.certain_tolerance
+
 
 def decide(evidence: Evidence, plan: Plan) -> Decision:
     """The next action; again after each, with what that has changed, until the fit stops or goes on."""
@@ -96,7 +101,7 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
     if is_certain(seen, evidence.certain_tolerance) and not seen.share_bad:
         return Decision(Action.STOP, Outcome.CERTIFIED)
     can_correct = not seen.share_bad and evidence.num_left >= MIN_DRAWS
-    if can_correct and is_certain(_after_correction(seen), evidence.certain_tolerance):
+    if can_correct and is_certain(_after_correction(seen), evidence.corrected_tolerance):
         return Decision(Action.CORRECT)
     is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.tolerance
     if is_far and plan.has_strides and Action.STRIDE not in done:
@@ -138,10 +143,13 @@ def _is_worth_more_draws(evidence: Evidence) -> bool:
     # What a correction with twice the draws is expected to leave.
     longer = seen._replace(noise=0.5 * seen.noise, corrected_error=0.5 * seen.corrected_error)
     return (
-        (seen.gap <= PROMISING * CERTAIN * tolerance or longer.corrected_bound <= CERTAIN * tolerance)
+        (
+            seen.gap <= PROMISING * CERTAIN * tolerance
+            or longer.corrected_bound <= CERTAIN * evidence.corrected_tolerance
+        )
         and seen.gain <= PROMISING * tolerance
         and not is_certain(seen, tolerance)
-        and not is_certain(_after_correction(seen), tolerance)
+        and not is_certain(_after_correction(seen), evidence.corrected_tolerance)
         and seen.num_draws < max_draws
         and seen.num_draws <= evidence.num_left
     )

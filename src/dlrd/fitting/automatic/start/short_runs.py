@@ -8,6 +8,7 @@ import numpy as np
 
 from dlrd.families import Family, Moments, Patterned, Startable, split
 from dlrd.families.curvature import MAX_WHOLE
+from dlrd.fitting.automatic.judge.certificate import CONFIDENCE
 from dlrd.fitting.automatic.judge.look import NUM_BLOCKS, prepare_look
 from dlrd.fitting.automatic.keys import derived
 from dlrd.fitting.automatic.plan import Task, working_form
@@ -65,6 +66,13 @@ def begin(task: Task, family: Family) -> AutomaticState:
     return _best(task, runs, objective.num_gradients)
 
 
+def _is_level(state: AutomaticState, highest: float) -> bool:
+    """Whether a run has little to gain, and its ELBO may well be the highest."""
+    assert state.latest is not None
+    seen = state.latest.certificate
+    return _promise(state) <= MAX_START_GAP and seen.elbo + CONFIDENCE * seen.elbo_error >= highest
+
+
 def _search_budget(task: Task) -> int:
     """All but what the steps and the certificate of a short run take; or that alone, if it is little."""
     num_parts = 2 if task.max_gradients >= 4 * task.first_gradients else 1
@@ -92,7 +100,10 @@ def _best(task: Task, runs: list[tuple[Start, AutomaticState]], num_searched: in
             break
         for i in alive:
             runs[i] = runs[i][0], _prolonged(task, runs[i][1])
-    best = max(alive, key=lambda i: _bound(runs[i][1]))
+    # Of those that cannot be told apart, one from a mode: there a certificate says more.
+    highest = max(_bound(runs[i][1]) for i in alive)
+    at_modes = [i for i in alive if runs[i][0].is_mode and _is_level(runs[i][1], highest)]
+    best = max(at_modes or alive, key=lambda i: _bound(runs[i][1]))
     start, state = runs[best]
     others = ()
     if start.is_mode:
