@@ -88,7 +88,7 @@ def test_torch_loop(tmp_path: pathlib.Path) -> None:
 
 def test_rod(tmp_path: pathlib.Path) -> None:
     """A program in C, compiled and calibrated."""
-    printed = run("rod.py", "--max-gradients", "300", "--draws", "8", folder=tmp_path)
+    printed = run("rod.py", "--max-gradients", "60", "--draws", "4", folder=tmp_path)
     assert "diffusivity" in printed
     assert "Gradients: by central differences with a step of 0.01 prior sds, 7 run(s) each." in printed
     assert (tmp_path / "demo" / "rod.png").read_bytes().startswith(b"\x89PNG")

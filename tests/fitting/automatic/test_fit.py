@@ -249,7 +249,7 @@ def test_start_where_there_is_no_density() -> None:
         fit(walled, dlrd.MeanFieldNormal(jnp.full(3, -50.0), jnp.zeros(3)))
 
 
-@pytest.mark.parametrize("max_gradients", [30, 45, 150, 700])
+@pytest.mark.parametrize("max_gradients", [30, 150])
 @pytest.mark.parametrize("kind", [dlrd.FullRankNormal, dlrd.MeanFieldNormal])
 def test_not_one_gradient_more_than_the_budget(kind: Any, max_gradients: int) -> None:
     """By the model's own count; and the fit is near all the same, the mode being so."""
