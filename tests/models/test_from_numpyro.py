@@ -387,3 +387,19 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == ("dlrd.models.numpyro needs NumPyro, which is not installed: pip install numpyro\n")
+
+
+def test_programs_are_not_shared_between_precisions() -> None:
+    """What jax has traced in one holds numbers that the other cannot do with."""
+
+    def shifted(offsets: np.ndarray) -> None:
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(z - offsets, 1.0), obs=np.zeros(3))
+
+    offsets = np.arange(3.0)
+    for is_double in (False, True):
+        with jax.enable_x64(is_double):
+            model = dlrd.models.numpyro(shifted, offsets)
+            assert model == dlrd.models.numpyro(shifted, offsets)
+            found = dlrd.fit(model, starts=1, progress=False)
+        assert found.outcome is dlrd.Outcome.CERTIFIED

@@ -40,7 +40,8 @@ class NumPyroModel(FunctionModel):
 
     def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
         leaves, form = jax.tree.flatten((args, kwargs))
-        self._content = model, form, tuple(map(_fingerprint, leaves))
+        # What jax traces of a model holds numbers of the precision of now, and is of no use in another.
+        self._content = model, form, tuple(map(_fingerprint, leaves)), jnp.zeros(()).dtype
         # Users may go on with their arrays.
         leaves = [each.copy() if isinstance(each, np.ndarray) else each for each in leaves]
         self.args, self.kwargs = form.unflatten(leaves)

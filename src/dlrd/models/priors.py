@@ -132,7 +132,9 @@ def log_uniform(low: float, high: float, shape: tuple[int, ...] = ()) -> Prior:
     def log_density(x: Array, low: Any, high: Any) -> Array:
         return -jnp.log(x) - np.log(bounds[1] - bounds[0])
 
-    class_of = lambda shape: _LogInterval(shape, *map(float, bounds))  # noqa: E731
+    def class_of(shape: tuple[int, ...]) -> Support:
+        return _LogInterval(shape, *map(float, bounds))
+
     return _prior("log_uniform", log_density, (low, high), shape, class_of, (0.0, math.pi / math.sqrt(3)))
 
 
