@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, improvement
-from dlrd.fitting.automatic.judge.stopping import CERTAIN, MAX_CERTIFICATE_SHARE, Action, Evidence, decide
+from dlrd.fitting.automatic.judge.stopping import (
+    CERTAIN,
+    MAX_CERTIFICATE_SHARE,
+    Action,
+    Evidence,
+    decide,
+    is_confirmed,
+)
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState
 from dlrd.fitting.automatic.steps.refine import refine, refining_cost
@@ -11,6 +18,7 @@ from dlrd.fitting.automatic.steps.rollback import can_roll_back, catch_up_or_rol
 from dlrd.fitting.automatic.steps.stepping import (
     Report,
     certificate_key,
+    confirming_cost,
     correct,
     lengthen_certificate,
     step_cost,
@@ -53,13 +61,18 @@ def judge(task: Task, state: AutomaticState) -> tuple[AutomaticState, Outcome]:
     assert state.latest is not None
     looked_at, done = state.latest.step, frozenset[Action]()
     while True:
-        decision = decide(_evidence(task, state, done), task.plan)
+        evidence = _evidence(task, state, done)
+        decision = decide(evidence, task.plan)
         if decision.action is Action.STOP:
             return state, decision.outcome
         if decision.action is Action.LOOK_LONGER:
             state = lengthen_certificate(task, state, decision.num)
         elif decision.action is Action.CORRECT:
-            state = correct(task, state)
+            moved = correct(task, state)
+            assert moved.latest is not None
+            if is_confirmed(moved.latest.certificate, evidence):
+                return moved, Outcome.CERTIFIED
+            state = replace(state, gradients=moved.gradients)
         elif decision.action is Action.COMPARE:
             state = _compare(task, state, decision.num)
         elif decision.action is Action.STRIDE:
@@ -86,6 +99,7 @@ def _evidence(task: Task, state: AutomaticState, done: frozenset[Action]) -> Evi
         num_agreed=state.num_agreed,
         can_roll_back=can_roll_back(state),
         refining_cost=refining_cost(task.method.model, state.origin),
+        confirming_cost=confirming_cost(task.method.model, state.latest.certificate),
         done=done,
     )
 

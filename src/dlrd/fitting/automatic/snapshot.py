@@ -101,7 +101,8 @@ def _measured_arrays(name: str, measured: Measured) -> dict[str, np.ndarray]:
 
 def _measured_data(measured: Measured) -> dict[str, Any]:
     seen = measured.certificate._asdict()
-    return {"step": measured.step} | {each: value for each, value in seen.items() if each not in _ARRAYS}
+    data = {"step": measured.step, "is_corrected": measured.is_corrected}
+    return data | {each: value for each, value in seen.items() if each not in _ARRAYS}
 
 
 def _measured(saved: Snapshot, name: str, start: Family, rest: Family) -> Measured:
@@ -110,6 +111,6 @@ def _measured(saved: Snapshot, name: str, start: Family, rest: Family) -> Measur
         eqx.combine(restored(saved.arrays, f"{name}.{each}", trained), rest)
         for each in ("family", "came_from")
     )
-    step = numbers.pop("step")
+    step, is_corrected = numbers.pop("step"), numbers.pop("is_corrected")
     arrays: dict[str, Any] = {each: saved.arrays.get(f"{name}.{each}") for each in _ARRAYS}
-    return Measured(family, Certificate(**numbers, **arrays), came_from, step)
+    return Measured(family, Certificate(**numbers, **arrays), came_from, step, is_corrected)

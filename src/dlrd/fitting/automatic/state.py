@@ -25,6 +25,7 @@ class Measured(NamedTuple):
     certificate: Certificate
     came_from: Family  # where the steps to it began
     step: int  # after which it was measured
+    is_corrected: bool = False  # whether it was moved by the gradient of a certificate of that step before
 
 
 class Search(NamedTuple):

@@ -16,7 +16,8 @@ from dlrd.fitting.automatic.judge.certificate import (
     MIN_DRAWS,
     Certificate,
     certify,
-    corrected,
+    confirmed,
+    correction,
     improvement,
 )
 from dlrd.models import FunctionModel, LogDensity
@@ -232,16 +233,14 @@ def test_square_of_the_mean_gradient_would_be_biased(quartic_certificates: list[
 )
 def test_a_correction_leaves_the_gap_that_it_foresees(family: dlrd.FullRankNormal | Curved) -> None:
     """Over many certificates, in the mean."""
-    exact, model = dlrd.FullRankNormal(np.zeros(3), ROOT), FunctionModel(normal, DIM)
+    exact = dlrd.FullRankNormal(np.zeros(3), ROOT)
     best = (
         0.0 if isinstance(family, dlrd.FullRankNormal) else float(dlrd.kl(member_of(mean_field(0.0)), exact))
     )
     foreseen, left = [], []
     for seed in range(40):
         seen = measured(normal, family, MIN_DRAWS, jax.random.key(seed))
-        better, after = corrected(model, family, KEY, seen)
-        assert (after.gap, after.gap_error) == (seen.corrected_gap, seen.corrected_error)
-        assert after.num_draws == MIN_DRAWS
+        better = correction(family, seen)
         foreseen.append(seen.corrected_gap)
         left.append(float(dlrd.kl(member_of(better), exact)) - best)
     before = float(dlrd.kl(member_of(family), exact)) - best
@@ -250,6 +249,24 @@ def test_a_correction_leaves_the_gap_that_it_foresees(family: dlrd.FullRankNorma
     error = np.std(difference, ddof=1) / np.sqrt(len(difference))
     # Newton's step is right to the first order: what is left of the displacement is of the second.
     assert abs(np.mean(difference)) < 4 * error + 0.1 * before
+
+
+def test_what_a_correction_fails_to_gain_is_part_of_its_gap() -> None:
+    """Of normals, the ELBO is known: a certificate that has misled shows by as much as it has."""
+    model, family = FunctionModel(normal, DIM), full_rank(0.1, 0.05)
+    exact = dlrd.FullRankNormal(np.zeros(3), ROOT)
+    seen = measured(normal, family, MIN_DRAWS)
+    assert seen.gradients is not None
+    better = correction(family, seen)
+    after = confirmed(model, (family, better), KEY, seen, 4 * MIN_DRAWS)
+    assert after.num_draws == 4 * MIN_DRAWS
+    assert seen.corrected_gap <= after.gap < seen.corrected_gap + 3 * after.gap_error
+    assert after.gap_error >= seen.corrected_error
+    misled = correction(family, seen._replace(gradients=-seen.gradients))
+    gap, error = confirmed(model, (family, misled), KEY, seen, 4 * MIN_DRAWS)[3:5]
+    assert abs(gap - seen.corrected_gap - float(dlrd.kl(misled, exact) - dlrd.kl(better, exact))) < 4 * error
+    nowhere = FunctionModel(lambda z: -jnp.inf * z[0] ** 2, DIM)
+    assert confirmed(nowhere, (family, better), KEY, seen, MIN_DRAWS).gap == np.inf
 
 
 def test_a_correction_takes_of_the_gradient_what_is_no_noise(certificate: Callable[..., Certificate]) -> None:

@@ -14,6 +14,7 @@ from dlrd.fitting.automatic.judge.stopping import (
     Decision,
     Evidence,
     decide,
+    is_confirmed,
 )
 from dlrd.fitting.automatic.plan import Plan
 from dlrd.fitting.outcome import Outcome
@@ -79,30 +80,32 @@ def test_what_another_move_would_gain_must_be_small_too() -> None:
     assert decided(SURE | {"gain": 0.009, "num_draws": 4096}).action is Action.GO_ON
 
 
-WIDE = 0.2
-"""A tolerance that is wider than the usual one, as it is in many dimensions."""
+AWAY: dict[str, Any] = {"is_at_mode": False, "tolerance": 0.4}
+"""From modes, with a tolerance that is wider than the usual one, as it is in many dimensions."""
 
 
-def test_a_wide_tolerance_is_strict_at_first() -> None:
-    """A bound of 0.05 on the gap would be half of what is asked for."""
+def test_a_wide_tolerance_is_strict_at_first_away_from_modes() -> None:
+    """A bound of 0.05 on the gap would be a quarter of the half that is asked for."""
     seen = {"gap": 0.04, "gap_error": 0.005}
-    assert decided(seen, tolerance=WIDE, step_gradients=MIN_SETTLED).outcome is Outcome.CERTIFIED
-    assert decided(seen, tolerance=WIDE, step_gradients=MIN_SETTLED - 1).action is Action.GO_ON
-    assert decided(SURE, tolerance=WIDE, step_gradients=MIN_SETTLED - 1).outcome is Outcome.CERTIFIED
+    assert decided(seen, **AWAY, step_gradients=MIN_SETTLED).outcome is Outcome.CERTIFIED
+    assert decided(seen, **AWAY, step_gradients=MIN_SETTLED - 1).action is Action.GO_ON
+    assert decided(seen, tolerance=0.4, step_gradients=MIN_SETTLED - 1).outcome is Outcome.CERTIFIED
+    surest = SURE | {"gap": 0.0, "gap_error": 0.0, "gain": 0.0, "gain_error": 0.0}
+    assert decided(surest, **AWAY, step_gradients=MIN_SETTLED - 1).outcome is Outcome.CERTIFIED
 
 
 def test_a_narrow_tolerance_is_the_same_at_first() -> None:
     for narrow in (TOLERANCE, 0.001):
         for step_gradients in (MIN_SETTLED - 1, MIN_SETTLED):
-            found = evidence(SURE, tolerance=narrow, step_gradients=step_gradients)
-            assert found.certain_tolerance == narrow
+            found = evidence(SURE, tolerance=narrow, step_gradients=step_gradients, is_at_mode=False)
+            assert found.certain_tolerance == CAUTION * narrow
 
 
 def test_strict_at_first_draws_are_not_wasted_on_what_is_not_near() -> None:
     """What noise keeps from a wide tolerance is looked at longer only where that counts already."""
     seen = {"gap": 0.04, "gap_error": 0.1}
-    assert decided(seen, tolerance=WIDE, step_gradients=MIN_SETTLED - 1).action is Action.GO_ON
-    again = decided(seen | {"num_draws": 512}, tolerance=WIDE, step_gradients=MIN_SETTLED)
+    assert decided(seen, **AWAY, step_gradients=MIN_SETTLED - 1).action is Action.GO_ON
+    again = decided(seen | {"num_draws": 512}, **AWAY, step_gradients=MIN_SETTLED)
     assert again == Decision(Action.LOOK_LONGER, num=1024)
 
 
@@ -116,12 +119,22 @@ def test_a_correction_that_makes_sure_is_taken() -> None:
     assert decided(CORRECTABLE | {"gain": 0.02}).action is not Action.CORRECT
     assert decided(CORRECTABLE | {"corrected_error": 0.0012}).action is not Action.CORRECT
     assert decided({"gap": 0.008, "gap_error": 0.001}).action is Action.GO_ON  # none is possible
-    assert decided(CORRECTABLE, num_left=MIN_DRAWS - 1).action is Action.GO_ON
-    # Away from modes twice as cautious as with what was measured.
-    away = {"is_at_mode": False, "tolerance": TOLERANCE / CAUTION**2}
-    unsure = CORRECTABLE | {"gap_error": 0.002}
-    assert decided(unsure, **away).action is Action.CORRECT
-    assert decided(unsure | {"corrected_error": 0.0012}, **away).action is not Action.CORRECT
+    # However little noise there is: from far away, the gradient does not lead to the optimum.
+    assert decided(CORRECTABLE | {"gap": 0.0101}).action is not Action.CORRECT
+    assert decided(CORRECTABLE, done=frozenset({Action.CORRECT})).action is Action.GO_ON
+    # What it takes to confirm it is the budget's.
+    assert decided(CORRECTABLE, num_left=512, confirming_cost=512).action is Action.CORRECT
+    assert decided(CORRECTABLE, num_left=511, confirming_cost=512).action is not Action.CORRECT
+
+
+def test_a_correction_counts_once_the_elbo_does_not_contradict_it() -> None:
+    """To the tolerance itself: that half of it would be left was the condition for trying."""
+    for is_at_mode, allowed in ((True, TOLERANCE), (False, CAUTION * TOLERANCE)):
+        before = evidence(CORRECTABLE, is_at_mode=is_at_mode)
+        for gap, is_right in ((allowed - 0.0021, True), (allowed - 0.0019, False)):
+            corrected = before.certificate._replace(gap=gap, gap_error=0.001)
+            assert is_confirmed(corrected, before) == is_right
+            assert not is_confirmed(corrected._replace(share_bad=0.0005), before)
 
 
 def test_looks_longer_where_that_makes_a_correction_good_enough() -> None:

@@ -13,7 +13,7 @@ import dlrd
 from dlrd.families.couplings import couplings
 from dlrd.families.pattern import Pattern
 from dlrd.families.sparse_curvature import SparseCurvature
-from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate, certify
+from dlrd.fitting.automatic.judge.certificate import MIN_DRAWS, Certificate, certify, correction
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState, Measured
 from dlrd.fitting.automatic.steps import stepping
@@ -23,6 +23,7 @@ from dlrd.fitting.automatic.steps.stepping import (
     NUM_DOUBTFUL_DRAWS,
     NUM_TAIL_DRAWS,
     certificate_key,
+    correct,
     lengthen_certificate,
     look_at_tail,
     step_cost,
@@ -89,7 +90,7 @@ def test_certificate_and_its_family_stay_together(
     made: Task, moved: AutomaticState, looked: AutomaticState
 ) -> None:
     assert looked.latest is not None
-    family, seen, came_from, step = looked.latest
+    family, seen, came_from, step, _ = looked.latest
     assert step == NUM_STEPS
     assert_same(family, moved.family)
     assert came_from is moved.origin
@@ -122,6 +123,23 @@ def test_lengthening_keeps_the_draws(made: Task, looked: AutomaticState) -> None
     assert longer.latest._replace(certificate=before) == looked.latest
     assert longer.gradients["certificates"] == 2 * MIN_DRAWS  # the new ones alone have been added
     assert longer.origin is looked.origin
+
+
+def test_corrected_family_is_measured_with_other_draws(made: Task, looked: AutomaticState) -> None:
+    assert looked.latest is not None
+    moved = correct(made, looked)
+    assert moved.latest is not None
+    seen, after = looked.latest.certificate, moved.latest.certificate
+    assert_same(moved.latest.family, correction(looked.latest.family, seen))
+    assert after.num_draws == NUM_TAIL_DRAWS
+    assert not np.isin(after.log_ratios[:MIN_DRAWS], seen.log_ratios).any()
+    assert after.gap >= seen.corrected_gap
+    assert moved.gradients == looked.gradients  # values of a model in jax do not count
+    assert moved.origin is looked.origin
+    # The draws behind k̂ are of the same kind.
+    longer = with_values(made, moved.latest).certificate
+    np.testing.assert_array_equal(longer.log_ratios[:NUM_TAIL_DRAWS], after.log_ratios)
+    assert (longer.gap, longer.gap_error) == (after.gap, after.gap_error)
 
 
 def test_values_alone_are_those_of_a_longer_certificate(made: Task, looked: AutomaticState) -> None:
@@ -165,12 +183,16 @@ def outside(made: Task) -> Task:
 
 
 def test_tail_is_looked_at_longer(outside: Task, looked: AutomaticState) -> None:
-    """With so much spent that all the draws are little beside it: by a certificate that is as long."""
+    """With so much spent that all the draws are little beside it: those of a longer certificate."""
     rich = looked.spent("start", int(NUM_TAIL_DRAWS / MAX_TAIL_SHARE))
     longer = look_at_tail(outside, rich)
     assert longer.latest is not None
     assert longer.latest.certificate.num_draws == NUM_TAIL_DRAWS
-    assert_same(longer.latest, lengthen_certificate(outside, rich, NUM_TAIL_DRAWS).latest)
+    certified = lengthen_certificate(outside, rich, NUM_TAIL_DRAWS).latest
+    assert certified is not None
+    rounding = 10 * np.finfo(np.float32).eps
+    ratios = longer.latest.certificate.log_ratios
+    np.testing.assert_allclose(ratios, certified.certificate.log_ratios, rtol=1e-5, atol=rounding)
     assert longer.gradients["certificates"] == NUM_TAIL_DRAWS
     assert look_at_tail(outside, longer).latest is longer.latest  # once is enough
     assert with_values(outside, longer.latest) is longer.latest

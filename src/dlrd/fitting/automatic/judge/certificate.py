@@ -51,13 +51,18 @@ class Certificate(NamedTuple):
 
     @property
     def correction(self) -> float:
-        """By which share of the measured gradient a correction moves: as much of it as is no noise."""
+        """By which share of the measured gradient a correction moves: as much of it as is no noise.
+
+        To a family whose gap the steps' noise has left, the draws of a certificate are as good as so many
+        more steps. Moved by the share w of the measured gradient, which is −e + ξ with the noise ξ for a
+        family that is off by e, it is off by (1 − w) e + w ξ.
+        """
         gap = max(self.gap, 0.0)
         return gap / (gap + self.noise) if gap + self.noise > 0 else 0.0
 
     @property
     def corrected_gap(self) -> float:
-        """The gap that is left when the family is moved by the correction."""
+        """The gap that should be left when the family is moved by the correction; draws of its own tell."""
         return self.correction * self.noise
 
     @property
@@ -147,33 +152,46 @@ def with_more_values(
     return seen._replace(**_of_values(np.concatenate([seen.log_ratios, *more]), model.can_fail))
 
 
-def corrected(
-    model: Model, family: Correctable, key: Key[Array, ""], seen: Certificate, min_draws: int = MIN_DRAWS
-) -> tuple[Any, Certificate]:
-    r"""The family moved by its certificate's own gradient, and what is known of it.
+def correction(family: Correctable, seen: Certificate) -> Any:
+    """The family, moved by the gradient that its certificate has measured."""
+    assert seen.gradients is not None
+    return family.corrected(seen.correction * np.mean(seen.gradients, axis=0))
 
-    To a family whose gap the steps' noise has left, the draws of a certificate are as good as so many more
-    steps. Moved by the share w of the measured gradient, which is −e + ξ with the noise ξ for a family that
-    is off by e, it is off by (1 − w) e + w ξ, and no more draws are needed to tell how far that is.
+
+def confirmed(
+    model: Model,
+    families: tuple[Family, Family],
+    key: Key[Array, ""],
+    seen: Certificate,
+    num_draws: int,
+    min_draws: int = MIN_DRAWS,
+) -> Certificate:
+    """The certificate of a corrected family: the gap that should be left, and what of the gain is missing.
+
+    Rare draws with large gradients, of which the certificate may have seen none, make it too sure of where
+    to go. The ELBO of both families with the same noise tells, for it has far less noise than either.
 
     Args:
         model: what is fitted.
-        family: to which the certificate belongs.
-        key: of the draws behind the ELBO of the corrected family.
+        families: as it was measured, and as corrected.
+        key: of draws that the certificate has not seen.
         seen: the certificate.
-        min_draws: behind that ELBO.
+        num_draws: for each family.
+        min_draws: by how many it grows at once.
     """
-    assert seen.gradients is not None
-    better = family.corrected(seen.correction * np.mean(seen.gradients, axis=0))
-    there = seen._replace(
-        log_ratios=np.zeros(0),
-        num_draws=0,
-        gap=seen.corrected_gap,
-        gap_error=seen.corrected_error,
+    nothing = seen._replace(log_ratios=np.zeros(0), num_draws=0)
+    before, after = (with_more_values(model, each, key, nothing, num_draws, min_draws) for each in families)
+    with np.errstate(invalid="ignore"):
+        gains = after.log_ratios - before.log_ratios
+    gains = gains[np.isfinite(gains)]
+    missing = max(seen.gap, 0.0) - seen.corrected_gap - float(np.mean(gains)) if len(gains) else np.inf
+    return after._replace(
+        gap=seen.corrected_gap + max(missing, 0.0),
+        gap_error=float(np.hypot(seen.corrected_error, _standard_error(gains))),
+        gradients=None,
         noise=float("nan"),
         corrected_error=float("nan"),
     )
-    return better, with_more_values(model, better, key, there, min_draws, min_draws)
 
 
 def _of_values(log_ratios: Float[np.ndarray, " draw"], can_fail: bool) -> dict[str, Any]:

@@ -19,9 +19,11 @@ PROMISING = 0.5
 MIN_OUTSIDE = 4 * FIRST_GRADIENTS
 """Gradients of the steps before draws without a density end a fit: at first it may still leave them."""
 MIN_SETTLED = 4 * FIRST_GRADIENTS
-"""Gradients of the steps before a tolerance that is wider than the usual one is believed to be reached."""
+"""Away from modes: gradients of the steps before a wider tolerance than the usual one is believed reached."""
 CAUTION = 0.5
 """Share of the tolerance that a fit must reach which did not begin at a mode."""
+MAX_CORRECTED = 1.0
+"""In tolerances: a gap beyond which no correction is tried, for the gradient does not tell the way so far."""
 FALL_ERRORS = 5.0
 """Standard errors by which an ELBO must be below the best one to count as fallen."""
 NUM_AGREED = 2
@@ -66,23 +68,20 @@ class Evidence(NamedTuple):
     refining_cost: int | None = (
         None  # gradients of a Hessian, if the family carries one to be brought up to date
     )
+    confirming_cost: int = 0  # gradients that it takes to confirm a correction
     done: frozenset[Action] = frozenset()  # since the certificate
 
     @property
     def certain_tolerance(self) -> float:
-        """The tolerance, but a strict one where gaps look smaller than they are.
+        """The tolerance, but a strict one away from modes, where gaps look smaller than they are.
 
-        After few steps, which show little of a long flat way; and away from modes, where means and scales
-        depend on each other: there, gaps were seen to be up to seven times what the gradient told.
+        There, means and scales depend on each other, and gaps were seen to be up to seven times what the
+        gradient told; and a few steps show little of a long flat way.
         """
+        if self.is_at_mode:
+            return self.tolerance
         is_early = self.step_gradients < MIN_SETTLED
-        tolerance = min(self.tolerance, MIN_TOLERANCE) if is_early else self.tolerance
-        return tolerance if self.is_at_mode else CAUTION * tolerance
-
-    @property
-    def corrected_tolerance(self) -> float:
-        """Stricter once more away from modes: what a correction leaves follows from the same gradient."""
-        return self.certain_tolerance if self.is_at_mode else CAUTION * self.certain_tolerance
+        return CAUTION * (min(self.tolerance, MIN_TOLERANCE) if is_early else self.tolerance)
 
 
 def decide(evidence: Evidence, plan: Plan) -> Decision:
@@ -100,8 +99,8 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
         return _without_gap(evidence)
     if is_certain(seen, evidence.certain_tolerance) and not seen.share_bad:
         return Decision(Action.STOP, Outcome.CERTIFIED)
-    can_correct = not seen.share_bad and evidence.num_left >= MIN_DRAWS
-    if can_correct and is_certain(_after_correction(seen), evidence.corrected_tolerance):
+    can_correct = not seen.share_bad and evidence.confirming_cost <= evidence.num_left
+    if can_correct and Action.CORRECT not in done and _is_certain_if_corrected(evidence):
         return Decision(Action.CORRECT)
     is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.tolerance
     if is_far and plan.has_strides and Action.STRIDE not in done:
@@ -117,9 +116,16 @@ def is_certain(seen: Certificate, tolerance: float) -> bool:
     return seen.gap_bound <= CERTAIN * tolerance and seen.gain_bound <= tolerance
 
 
-def _after_correction(seen: Certificate) -> Certificate:
-    """The certificate of the corrected family; where there is no correction, nothing is known of that."""
-    return seen._replace(gap=seen.corrected_gap, gap_error=seen.corrected_error)
+def is_confirmed(corrected: Certificate, evidence: Evidence) -> bool:
+    """Whether the ELBO of a corrected family does not contradict what makes it certain."""
+    return corrected.gap_bound <= evidence.certain_tolerance and not corrected.share_bad
+
+
+def _is_certain_if_corrected(evidence: Evidence) -> bool:
+    """Whether the corrected family should be."""
+    seen, tolerance = evidence.certificate, evidence.certain_tolerance
+    there = seen._replace(gap=seen.corrected_gap, gap_error=seen.corrected_error)
+    return seen.gap <= MAX_CORRECTED * tolerance and is_certain(there, tolerance)
 
 
 def _without_gap(evidence: Evidence) -> Decision:
@@ -145,11 +151,11 @@ def _is_worth_more_draws(evidence: Evidence) -> bool:
     return (
         (
             seen.gap <= PROMISING * CERTAIN * tolerance
-            or longer.corrected_bound <= CERTAIN * evidence.corrected_tolerance
+            or (seen.gap <= MAX_CORRECTED * tolerance and longer.corrected_bound <= CERTAIN * tolerance)
         )
         and seen.gain <= PROMISING * tolerance
         and not is_certain(seen, tolerance)
-        and not is_certain(_after_correction(seen), evidence.corrected_tolerance)
+        and not _is_certain_if_corrected(evidence)
         and seen.num_draws < max_draws
         and seen.num_draws <= evidence.num_left
     )

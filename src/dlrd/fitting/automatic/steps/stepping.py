@@ -6,7 +6,13 @@ from dataclasses import replace
 from jaxtyping import Array, Key
 
 from dlrd.families import Correctable, SecondOrder
-from dlrd.fitting.automatic.judge.certificate import certify, corrected, with_more_values
+from dlrd.fitting.automatic.judge.certificate import (
+    Certificate,
+    certify,
+    confirmed,
+    correction,
+    with_more_values,
+)
 from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
 from dlrd.fitting.automatic.keys import derived
 from dlrd.fitting.automatic.plan import Task
@@ -75,25 +81,32 @@ def take_certificate(task: Task, state: AutomaticState, num_draws: int) -> Autom
 def lengthen_certificate(task: Task, state: AutomaticState, num_draws: int) -> AutomaticState:
     """Goes on with the latest certificate, up to `num_draws` draws in all."""
     assert state.latest is not None
-    family, shorter, came_from, _ = state.latest
-    key = certificate_key(task, state)
+    family, shorter, came_from, _, _ = state.latest
+    key = _measuring_key(task, state.latest)
     seen = certify(task.method.model, family, key, num_draws, came_from, shorter, task.first_gradients)
     return _kept(state, state.latest._replace(certificate=seen), seen.num_draws - shorter.num_draws)
 
 
 def correct(task: Task, state: AutomaticState) -> AutomaticState:
-    """Moves what was measured by the certificate's own gradient."""
+    """Moves what was measured by the certificate's own gradient, and asks the ELBO how far that was right."""
     assert state.latest is not None
-    family, seen, _, _ = state.latest
+    family, seen, came_from, step, _ = state.latest
     assert isinstance(family, Correctable)
-    key = certificate_key(task, state, use=5)
-    better, seen = corrected(task.method.model, family, key, seen, task.first_gradients)
-    latest = state.latest._replace(family=better, certificate=seen)
-    return replace(state, latest=latest).spent("certificates", seen.num_draws)
+    better, model, min_draws = correction(family, seen), task.method.model, task.first_gradients
+    num_draws = NUM_TAIL_DRAWS if has_cheap_values(model) else seen.num_draws
+    measured = Measured(better, seen, came_from, step, is_corrected=True)
+    key, cost = _measuring_key(task, measured), confirming_cost(model, seen)
+    seen = confirmed(model, (family, better), key, seen, num_draws, min_draws)
+    return _kept(state, measured._replace(certificate=seen), cost)
+
+
+def confirming_cost(model: Model, seen: Certificate) -> int:
+    """Of the values that a correction takes, in gradients: where they are cheap they do not count."""
+    return 0 if has_cheap_values(model) else 2 * seen.num_draws
 
 
 def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
-    """Goes on with the last certificate until k̂ is steady, as far as that is little beside all the rest.
+    """Goes on with values alone until k̂ is steady, as far as that is little beside all the rest.
 
     Of models outside jax, where values are as dear as gradients; `with_values` serves the others.
     """
@@ -103,7 +116,12 @@ def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
     affordable = min(int(MAX_TAIL_SHARE * spent), task.max_gradients - spent)
     have = state.latest.certificate.num_draws
     more = min(NUM_TAIL_DRAWS - have, affordable) // task.first_gradients * task.first_gradients
-    return state if more <= 0 else lengthen_certificate(task, state, have + more)
+    if more <= 0:
+        return state
+    measured, model, min_draws = state.latest, task.method.model, task.first_gradients
+    key = _measuring_key(task, measured)
+    seen = with_more_values(model, measured.family, key, measured.certificate, have + more, min_draws)
+    return _kept(state, measured._replace(certificate=seen), more)
 
 
 def has_cheap_values(model: Model) -> bool:
@@ -120,7 +138,7 @@ def with_values(task: Task, measured: Measured) -> Measured:
     model, family, seen = task.method.model, measured.family, measured.certificate
     if not has_cheap_values(model):
         return measured
-    key = derived(task.key, 0, measured.step, 0)  # that of the certificate
+    key = _measuring_key(task, measured)
     seen = with_more_values(model, family, key, seen, NUM_TAIL_DRAWS, task.first_gradients)
     if tail_shape(seen.log_ratios)[0] > FAIR_TAIL and divergence(seen.log_ratios) <= NEAR:
         seen = with_more_values(model, family, key, seen, NUM_DOUBTFUL_DRAWS, task.first_gradients)
@@ -130,6 +148,11 @@ def with_values(task: Task, measured: Measured) -> Measured:
 def certificate_key(task: Task, state: AutomaticState, use: int = 0) -> Key[Array, ""]:
     """A key for each use of randomness after each step, apart from those of the steps."""
     return derived(task.key, 0, state.step, use)
+
+
+def _measuring_key(task: Task, measured: Measured) -> Key[Array, ""]:
+    """Of the draws behind its certificate: for a corrected family others than those that have moved it."""
+    return derived(task.key, 0, measured.step, 5 if measured.is_corrected else 0)
 
 
 def _kept(state: AutomaticState, measured: Measured, num_draws: int) -> AutomaticState:
