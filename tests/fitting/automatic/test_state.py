@@ -15,6 +15,7 @@ from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState, Measured
 from dlrd.fitting.average import extended
 from dlrd.fitting.average import start as empty_average
+from dlrd.fitting.outcome import Outcome
 
 MakeTask = Callable[..., Task]
 MakeState = Callable[..., AutomaticState]
@@ -39,18 +40,22 @@ def test_gradients_are_counted_by_phase(task: MakeTask, state: MakeState) -> Non
         before.spent("naps", 1)
 
 
-def test_has_fallen_if_the_elbo_was_surely_higher(
+def test_answer_is_the_latest_unless_the_elbo_was_surely_higher(
     task: MakeTask, state: MakeState, certificate: MakeCertificate
 ) -> None:
     before = state(task())
-    assert not before.has_fallen
-    best, latest = (
+    assert before.answer(Outcome.BUDGET) is None
+    best, near, far = (
         Measured(before.family, certificate(elbo=elbo, elbo_error=0.1), before.family, 1)
-        for elbo in (1.0, 0.5)
+        for elbo in (1.0, 0.7, 0.5)
     )
-    assert dataclasses.replace(before, best=best, latest=latest).has_fallen
-    near = latest._replace(certificate=certificate(elbo=0.7, elbo_error=0.1))
-    assert not dataclasses.replace(before, best=best, latest=near).has_fallen
+    for latest, outcome, expected in (
+        (far, Outcome.BUDGET, best),
+        (near, Outcome.BUDGET, near),
+        (near, Outcome.DIVERGED, best),
+        (far, Outcome.CERTIFIED, far),
+    ):
+        assert dataclasses.replace(before, best=best, latest=latest).answer(outcome) is expected
 
 
 def test_fresh_state(task: MakeTask, state: MakeState) -> None:

@@ -82,9 +82,8 @@ def fit_automatically(
 
 
 def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float) -> Fit:
-    """What was measured: the latest, or the best of a fit that has fallen below it, and nothing else."""
-    measured = state.best if outcome is Outcome.DIVERGED or state.has_fallen else state.latest
-    measured = measured or state.latest
+    """What was measured, and nothing else."""
+    measured = state.answer(outcome)
     if measured is not None and outcome is not Outcome.INTERRUPTED:
         with contextlib.suppress(KeyboardInterrupt):  # all that matters is there
             measured = with_values(task, measured)

@@ -67,14 +67,6 @@ class AutomaticState:
         return self.latest is None or self.judged_at == self.latest.step
 
     @property
-    def has_fallen(self) -> bool:
-        """Whether the ELBO was surely higher before."""
-        if self.latest is None or self.best is None:
-            return False
-        now = self.latest.certificate
-        return now.elbo + CONFIDENCE * now.elbo_error < self.best.certificate.elbo_bound
-
-    @property
     def num_gradients(self) -> int:
         """Spent in all."""
         return sum(self.gradients.values())
@@ -105,6 +97,17 @@ class AutomaticState:
     def last_iterate(self) -> Family:
         """The family after the latest step."""
         return eqx.combine(_averaged(None, self.steps.trainable), self.rest)
+
+    def answer(self, outcome: Outcome) -> Measured | None:
+        """What a fit with this outcome gives: the latest, or the best if the ELBO was surely higher there.
+
+        That it is certified was said of the latest, whatever few draws have shown before.
+        """
+        if self.latest is None or self.best is None or outcome is Outcome.CERTIFIED:
+            return self.latest
+        now = self.latest.certificate
+        has_fallen = now.elbo + CONFIDENCE * now.elbo_error < self.best.certificate.elbo_bound
+        return self.best if has_fallen or outcome is Outcome.DIVERGED else self.latest
 
     def spent(self, phase: str, num_gradients: int) -> "AutomaticState":
         """With more gradients counted."""

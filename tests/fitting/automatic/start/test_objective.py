@@ -88,6 +88,25 @@ def test_values_and_slopes_at_many_points():
     assert (values.dtype, slopes.dtype) == (np.float64, np.float64)
 
 
+def test_any_number_of_answers_is_one_program(monkeypatch: pytest.MonkeyPatch):
+    """Of a simulator, to which the same point twice is one run."""
+    objective = as_objective(quadratic)
+    monkeypatch.setattr(objective, "num_together", 4)
+    asked = []
+    evaluate = objective._values_and_slopes
+    monkeypatch.setattr(
+        objective, "_values_and_slopes", lambda points: (asked.append(points), evaluate(points))[1]
+    )
+    for num in (1, 3):
+        answers = objective.answers(list(POINTS[:num]))
+        assert [value for value, _ in answers] == [
+            as_objective(quadratic)(point)[0] for point in POINTS[:num]
+        ]
+    assert [points.shape for points in asked] == 2 * [(4, 2)]
+    np.testing.assert_array_equal(asked[0], 4 * [POINTS[0]])
+    assert objective.num_gradients == 1 + 3
+
+
 def test_values_of_a_batch_are_as_they_are():
     """One point behind the wall leaves the others alone, and stays what it is."""
     values, slopes = as_objective(walled).batch(np.array([[1.0, 2.0], [-1.0, 2.0]]))

@@ -63,18 +63,27 @@ class Objective:
         self, points: Sequence[Float[np.ndarray, " dim"]]
     ) -> list[tuple[float, Float[np.ndarray, " dim"]]]:
         """The same at several points at once."""
-        values, slopes = self.batch(np.stack(points))
+        # One program for any number of them; the same point twice is one run of a simulator.
+        self._count(len(points))
+        padding = [points[0]] * (self.num_together - len(points))
+        values, slopes = self._at(np.stack([*points, *padding]))
         is_good = np.isfinite(values) & np.isfinite(slopes).all(axis=1)
-        return [
+        answers = [
             (float(value), slope) if good else (np.inf, slope)
             for value, slope, good in zip(values, slopes, is_good, strict=True)
         ]
+        return answers[: len(points)]
 
     def batch(
         self, points: Float[np.ndarray, "point dim"]
     ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "point dim"]]:
         """The values and gradients at many points, as they are."""
         self._count(len(points))
+        return self._at(points)
+
+    def _at(
+        self, points: Float[np.ndarray, "point dim"]
+    ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "point dim"]]:
         # NumPy up to the program and behind it: each operation of jax on its own would take longer.
         values, slopes = self._values_and_slopes(np.asarray(points, self.dtype))
         return -np.asarray(values, float), -np.asarray(slopes, float)

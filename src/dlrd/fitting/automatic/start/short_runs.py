@@ -27,6 +27,7 @@ from dlrd.fitting.loop import prepare_steps
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.program import in_background
 from dlrd.gradients.sobol import load_points
+from dlrd.models import Simulated
 
 MAX_START_SHARE = 0.25
 """Of the budget: when the search has spent it, no other mode is looked for."""
@@ -46,6 +47,8 @@ def begin(task: Task, family: Family) -> AutomaticState:
         in_background(load_points, family.noise_size)
     dtype = jnp.result_type(*jax.tree.leaves(split(family)[0]))
     objective = Objective(task.method.model, dtype, _search_budget(task), task.deadline)
+    if isinstance(task.method.model, Simulated):  # while its runs are waited for
+        _prepare(task, given.family, _fresh(task, given.family))
     starts: list[Start] = []
     is_small = task.method.model.dim <= MAX_WHOLE
     if task.plan.has_modes and is_small and not isinstance(family, Patterned):
@@ -126,24 +129,33 @@ def _short_run(task: Task, family: Family, spent: int = 0, is_measured: bool = F
     Where the start itself is measured, too, the fit cannot end below it: steps may lead away from a good
     place whose geometry they do not know yet.
     """
-    state = AutomaticState(
-        steps=fresh_steps(task.method, family, task.key, task.first_rate),
-        rest=split(family)[1],
-        recorder=Recorder.for_budget(task.max_gradients // task.method.num_draws + 1),
-        gradients={"start": 0, "steps": 0, "certificates": 0, "curvature": 0},
-        origin=family,
-    )
-    prepare_steps(task.method, state.rest, state.steps)
-    batch = task.first_gradients // NUM_BLOCKS
-    prepare_look(task.method.model, family, task.key, batch=batch)
-    if has_cheap_values(task.method.model):
-        prepare_look(task.method.model, family, task.key, has_gradients=False, batch=batch)
+    state = _fresh(task, family)
+    _prepare(task, family, state)
     if is_measured and _is_affordable(task, spent + task.first_gradients):
         state = take_certificate(task, state, task.first_gradients)
     num_steps = min(
         steps_for(task, state, task.first_gradients), affordable_steps(task, state.spent("start", spent))
     )
     return _run_until(task, state, num_steps)
+
+
+def _fresh(task: Task, family: Family) -> AutomaticState:
+    return AutomaticState(
+        steps=fresh_steps(task.method, family, task.key, task.first_rate),
+        rest=split(family)[1],
+        recorder=Recorder.for_budget(task.max_gradients // task.method.num_draws + 1),
+        gradients={"start": 0, "steps": 0, "certificates": 0, "curvature": 0},
+        origin=family,
+    )
+
+
+def _prepare(task: Task, family: Family, state: AutomaticState) -> None:
+    """Begins to compile what all runs from such a family need."""
+    prepare_steps(task.method, state.rest, state.steps)
+    batch = task.first_gradients // NUM_BLOCKS
+    prepare_look(task.method.model, family, task.key, batch=batch)
+    if has_cheap_values(task.method.model):
+        prepare_look(task.method.model, family, task.key, has_gradients=False, batch=batch)
 
 
 def _prolonged(task: Task, state: AutomaticState) -> AutomaticState:
