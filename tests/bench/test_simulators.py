@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from dlrd.bench import simulators
+from dlrd.bench import budgets, simulators
 from dlrd.bench.timing import Row
 from dlrd.cli import app
 
@@ -16,10 +17,17 @@ def test_is_printed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     row = Row("a fit", "one worker", 1.0, 7.0, "s", reach=6.0, is_speedup=True)
     monkeypatch.setattr(simulators, "speed_up", lambda num_starts: row)
     monkeypatch.setattr(simulators, "NUM_IDLE", 16)
+    monkeypatch.setattr(budgets, "BUDGETS", (30, 100))
+    monkeypatch.setattr(budgets, "NUM_SEEDS", 1)
+    monkeypatch.setattr(budgets, "field", lambda: SimpleNamespace(log_density=lambda z: -0.5 * z @ z))
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["bench", "simulators", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "7.00 × as fast" in result.output
     assert "Dask alone" in result.output
-    rows = json.loads((tmp_path / "simulators" / "results.json").read_text())["rows"]
+    written = json.loads((tmp_path / "simulators" / "results.json").read_text())
+    rows = written["rows"]
     assert [row["is_reached"] for row in rows[:2]] == [True, True]
     assert all(row["ours"] > 0 for row in rows)
+    assert [row["budget"] for row in written["budgets"]] == [30, 100, 30, 100]
+    assert all(0 < row["most"] <= row["budget"] for row in written["budgets"])
+    assert all(-0.01 < row["gap"] < 5 for row in written["budgets"])

@@ -1,4 +1,4 @@
-"""`dlrd bench simulators`: what many workers gain, and what a run costs besides itself."""
+"""`dlrd bench simulators`: what many workers gain, what a run costs besides itself, what few runs buy."""
 
 import time
 from pathlib import Path
@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 import dlrd
+from dlrd.bench.budgets import budgets
 from dlrd.bench.table import print_table, write
 from dlrd.bench.timing import COLUMNS, Row, in_words, seconds
 from dlrd.models import priors
@@ -22,11 +23,11 @@ NUM_IDLE = 400
 
 
 def run(out: Path) -> list[Row]:
-    """Runs both comparisons; prints and writes them."""
+    """Runs all comparisons; prints and writes them."""
     rows = [speed_up(1), speed_up(16), *overhead()]
     values = [row.__dict__ | {"ratio": row.ratio, "is_reached": row.is_reached} for row in rows]
-    write(out / "simulators", values)
     print_table("What workers gain, and what a run costs", COLUMNS, [in_words(row) for row in rows])
+    write(out / "simulators", values, budgets=budgets())
     return rows
 
 
