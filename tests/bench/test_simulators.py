@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from dlrd.bench import budgets, simulators
+from dlrd.bench import few_runs, simulators
 from dlrd.bench.timing import Row
 from dlrd.cli import app
 
@@ -17,9 +17,9 @@ def test_is_printed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     row = Row("a fit", "one worker", 1.0, 7.0, "s", reach=6.0, is_speedup=True)
     monkeypatch.setattr(simulators, "speed_up", lambda num_starts: row)
     monkeypatch.setattr(simulators, "NUM_IDLE", 16)
-    monkeypatch.setattr(budgets, "BUDGETS", (30, 100))
-    monkeypatch.setattr(budgets, "NUM_SEEDS", 1)
-    monkeypatch.setattr(budgets, "field", lambda: SimpleNamespace(log_density=lambda z: -0.5 * z @ z))
+    monkeypatch.setattr(few_runs, "BUDGETS", (30, 100))
+    monkeypatch.setattr(few_runs, "NUM_SEEDS", 1)
+    monkeypatch.setattr(few_runs, "field", lambda: SimpleNamespace(log_density=lambda z: -0.5 * z @ z))
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["bench", "simulators", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "7.00 × as fast" in result.output

@@ -14,7 +14,7 @@ from dlrd.fitting import explicit
 from dlrd.fitting.explicit import fit_explicitly
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.request import Request, Sampling, Stepping, Watching
-from dlrd.fitting.step import Method, Record, compiled_start
+from dlrd.fitting.step import Method, Record, initial_states
 from dlrd.models import FunctionModel, Model
 
 FAMILY = dlrd.MeanFieldNormal.standard(2)
@@ -124,7 +124,7 @@ def test_monitor_steps_are_evenly_spaced_on_a_logarithmic_axis_unless_given() ->
 
 def test_what_was_interrupted_or_had_a_smaller_budget_goes_on() -> None:
     """All else has ended for good."""
-    fresh = compiled_start(method())(FAMILY, jnp.repeat(KEYS[:1], len(OUTCOMES)), None)
+    fresh = initial_states(method(), FAMILY, jnp.repeat(KEYS[:1], len(OUTCOMES)), None)
     state = fresh._replace(outcome=jnp.asarray(OUTCOMES), step=jnp.arange(len(OUTCOMES)))
     record = Record(*np.arange(12.0).reshape(6, 2))
     recorders = [Recorder(every=1).extended(record), *(Recorder(every=1) for _ in OUTCOMES[1:])]

@@ -14,7 +14,7 @@ import dlrd
 from dlrd.families import split
 from dlrd.fitting import loop
 from dlrd.fitting.loop import MAX_ROWS, Rows, run
-from dlrd.fitting.step import Method, Record, State, compiled_start
+from dlrd.fitting.step import Method, Record, State, initial_states
 from dlrd.gradients import Estimate
 from dlrd.models import FunctionModel
 
@@ -55,8 +55,8 @@ def started(num_keys: int = 1, rates: tuple[float, ...] | None = None) -> State:
     """Each rate with each key."""
     keys = jax.random.split(jax.random.key(0), num_keys)
     if rates is None:
-        return compiled_start(METHOD)(FAMILY, keys, None)
-    return compiled_start(RATED)(FAMILY, jnp.tile(keys, len(rates)), jnp.repeat(jnp.asarray(rates), num_keys))
+        return initial_states(METHOD, FAMILY, keys, None)
+    return initial_states(RATED, FAMILY, jnp.tile(keys, len(rates)), jnp.repeat(jnp.asarray(rates), num_keys))
 
 
 def looped(num_steps: int, state: State | None = None, **options: Any) -> tuple[State, Seen]:

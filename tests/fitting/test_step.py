@@ -11,7 +11,7 @@ import pytest
 import dlrd
 from dlrd.families import split
 from dlrd.fitting.average import value as tail_average
-from dlrd.fitting.step import Method, Record, State, advance, compiled_start
+from dlrd.fitting.step import Method, Record, State, advance, initial_states
 from dlrd.gradients import Estimate
 from dlrd.gradients.sobol import Driven
 from dlrd.models import FunctionModel
@@ -38,7 +38,7 @@ def stepped(
     """The state after one step from FAMILY, and the step's record."""
     how = Method(MODEL, optimizer, estimator, **({"num_draws": 2} | method))
     rates = None if rate is None else jnp.asarray([rate])
-    state = jax.tree.map(lambda leaf: leaf[0], compiled_start(how)(FAMILY, KEY[None], rates))
+    state = jax.tree.map(lambda leaf: leaf[0], initial_states(how, FAMILY, KEY[None], rates))
     return advance(how, split(FAMILY)[1], state._replace(outcome=jnp.asarray(outcome.value)), KEY)
 
 

@@ -62,3 +62,32 @@ def test_a_function_with_arrays_is_compiled_once() -> None:
     num_traces = len(TRACES)
     dlrd.fit_many(shifted, dlrd.MeanFieldNormal.standard(2), keys=range(1, 3), progress=False)
     assert len(TRACES) == num_traces
+
+
+def test_data_are_the_arrays_of_a_model() -> None:
+    def shifted(z: jax.Array, data: dict[str, jax.Array]) -> jax.Array:
+        return -jnp.sum((z - data["y"]) ** 2)
+
+    given = {"y": np.array([1.0, 2.0])}
+    model = dlrd.models.function(shifted, 2, data=given)
+    given["y"][0] = 7.0  # the model has a copy
+    other = model.with_data({"y": np.zeros(2)})
+    draws = jnp.ones((1, 2))
+    assert model.values(draws, None)[0] == -1
+    assert other.values(draws, None)[0] == -2
+    assert jax.tree.structure(model) == jax.tree.structure(other)
+    assert model != other
+    assert model == model.with_data(model._data)
+    assert jax.jit(lambda model: model.values(draws, None))(other)[0] == -2
+
+
+def test_data_of_no_numbers() -> None:
+    with pytest.raises(TypeError, match="data must be arrays of numbers"):
+        dlrd.models.function(lambda z, data: -z @ z, 2, data=["a", "b"])
+
+
+def test_model_without_data_is_itself() -> None:
+    model = FunctionModel(lambda z: -z @ z, (2,))
+    leaves, form = jax.tree.flatten(model)
+    assert leaves == []
+    assert form.unflatten([]) is model

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import dlrd
-from dlrd.bench.budgets import budgets
+from dlrd.bench.few_runs import few_runs
 from dlrd.bench.table import print_table, write
 from dlrd.bench.timing import COLUMNS, Row, in_words, seconds
 from dlrd.models import priors
@@ -27,7 +27,7 @@ def run(out: Path) -> list[Row]:
     rows = [speed_up(1), speed_up(16), *overhead()]
     values = [row.__dict__ | {"ratio": row.ratio, "is_reached": row.is_reached} for row in rows]
     print_table("What workers gain, and what a run costs", COLUMNS, [in_words(row) for row in rows])
-    write(out / "simulators", values, budgets=budgets())
+    write(out / "simulators", values, budgets=few_runs())
     return rows
 
 

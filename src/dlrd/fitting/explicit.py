@@ -18,7 +18,7 @@ from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.progress import Reading, elbo_reading, progress_display, rule_reading
 from dlrd.fitting.request import Request, Stepping
 from dlrd.fitting.result import Fit
-from dlrd.fitting.step import Method, State, compiled_start
+from dlrd.fitting.step import Method, State, initial_states
 from dlrd.gradients import score_function, sticking_the_landing
 from dlrd.models import Model
 
@@ -31,7 +31,7 @@ def fit_explicitly(model: Model, family: Family, keys: Key[Array, " key"], reque
     run_keys, run_rates, num_rates = _grid(keys, stepping)
     method = _checked_method(model, family, request)
     rest = split(family)[1]
-    state = compiled_start(method)(family, run_keys, run_rates)
+    state = initial_states(method, family, run_keys, run_rates)
     recorders = [Recorder.for_budget(stepping.steps) for _ in run_keys]
     watched = _monitor(stepping, family)
     checkpoint = None

@@ -66,7 +66,6 @@ def run(
         The state at the end, each run with its outcome.
     """
     capacity = _capacity(state)
-    chunk_fn = _program(method, capacity, num_rates)
     length = 1  # the first chunk compiles, and finds a bad start
     with catch_interrupt() as is_interrupted:
         while not is_interrupted():
@@ -83,7 +82,7 @@ def run(
                 left = min([left, *(stops - num_steps + left)[stops > num_steps - left][:1]])
             length = int(min(length, left, capacity))
             started = time.perf_counter()
-            state, table = jax.block_until_ready(chunk_fn(rest, state, np.int32(length)))
+            state, table = jax.block_until_ready(_chunk(method, num_rates, rest, state, np.int32(length)))
             seconds = time.perf_counter() - started
             rows = Rows(Record(*np.asarray(table).T), np.asarray(state.step) - done)
             for observe in observers:
@@ -94,7 +93,7 @@ def run(
 
 def prepare_steps(method: Method, rest: Family, state: State) -> None:
     """Begins to compile what `run` needs for a state like this."""
-    _program(method, _capacity(state), 1).prepare(rest, state, np.int32(1))
+    _chunk.prepare(method, 1, rest, state, np.int32(1))
 
 
 def _capacity(state: State) -> int:
@@ -102,52 +101,51 @@ def _capacity(state: State) -> int:
     return max(MAX_ROWS // len(state.step), 64)
 
 
-@functools.lru_cache(maxsize=8)
-def _program(method: Method, capacity: int, num_rates: int) -> Program:
-    """For chunks of up to `capacity` steps, compiled at most once for each shape of the state.
+def _steps(
+    method: Method, num_rates: int, rest: Family, state: State, length: Int[Array, ""]
+) -> tuple[State, Float[Array, "..."]]:
+    """A chunk of `length` steps, and what it records."""
+    num_keys = len(state.step) // num_rates
+    keys = state.key[:num_keys] if num_keys > 1 else state.key[0]
+    key_fn, step_fn = jax.random.fold_in, functools.partial(advance, method, rest)
+    # Runs of one key share its draws. An axis of length one is left out: it would slow many operations.
+    if num_rates > 1:
+        step_fn = jax.vmap(step_fn, in_axes=(0, None))
+    if num_keys > 1:
+        key_fn, step_fn = jax.vmap(key_fn, in_axes=(0, None)), jax.vmap(step_fn)
+    grid = tuple(size for size in (num_keys, num_rates) if size > 1)
 
-    The cache spares a second fit of the same model the compilation, and lets go of models long unused.
-    """
+    def to_grid(leaf: Array) -> Array:
+        by_rate = leaf.reshape(num_rates, num_keys, *leaf.shape[1:])
+        return jnp.swapaxes(by_rate, 0, 1).reshape(*grid, *leaf.shape[1:])
 
-    def chunk(rest: Family, state: State, length: Int[Array, ""]) -> tuple[State, Float[Array, "..."]]:
-        num_keys = len(state.step) // num_rates
-        keys = state.key[:num_keys] if num_keys > 1 else state.key[0]
-        key_fn, step_fn = jax.random.fold_in, functools.partial(advance, method, rest)
-        # Runs of one key share its draws. An axis of length one is left out: it would slow many operations.
-        if num_rates > 1:
-            step_fn = jax.vmap(step_fn, in_axes=(0, None))
-        if num_keys > 1:
-            key_fn, step_fn = jax.vmap(key_fn, in_axes=(0, None)), jax.vmap(step_fn)
-        grid = tuple(size for size in (num_keys, num_rates) if size > 1)
+    def from_grid(leaf: Array) -> Array:
+        rest_shape = leaf.shape[len(grid) :]
+        by_rate = jnp.swapaxes(leaf.reshape(num_keys, num_rates, *rest_shape), 0, 1)
+        return by_rate.reshape(num_rates * num_keys, *rest_shape)
 
-        def to_grid(leaf: Array) -> Array:
-            by_rate = leaf.reshape(num_rates, num_keys, *leaf.shape[1:])
-            return jnp.swapaxes(by_rate, 0, 1).reshape(*grid, *leaf.shape[1:])
+    def body(carry: tuple[Array, State, Array]) -> tuple[Array, State, Array]:
+        index, state, table = carry
+        state, record = step_fn(state, key_fn(keys, first_step + index))
+        # Not table.at[index].set, which first checks the index.
+        table = jax.lax.dynamic_update_index_in_dim(table, jnp.stack(record, axis=-1), index, 0)
+        return index + 1, state, table
 
-        def from_grid(leaf: Array) -> Array:
-            rest_shape = leaf.shape[len(grid) :]
-            by_rate = jnp.swapaxes(leaf.reshape(num_keys, num_rates, *rest_shape), 0, 1)
-            return by_rate.reshape(num_rates * num_keys, *rest_shape)
+    def has_more(carry: tuple[Array, State, Array]) -> Array:
+        index, state, _ = carry
+        return (index < length) & jnp.any(state.outcome == Outcome.RUNNING.value)
 
-        def body(carry: tuple[Array, State, Array]) -> tuple[Array, State, Array]:
-            index, state, table = carry
-            state, record = step_fn(state, key_fn(keys, first_step + index))
-            # Not table.at[index].set, which first checks the index.
-            table = jax.lax.dynamic_update_index_in_dim(table, jnp.stack(record, axis=-1), index, 0)
-            return index + 1, state, table
+    capacity = _capacity(state)
+    is_running = state.outcome == Outcome.RUNNING.value
+    first_step = jnp.max(state.step, initial=0, where=is_running)  # the same for all that run
+    state = jax.tree.map(to_grid, state)
+    table = jnp.zeros((capacity, *grid, len(Record._fields)), dtype=float)
+    _, state, table = jax.lax.while_loop(has_more, body, (jnp.zeros_like(length), state, table))
+    return jax.tree.map(from_grid, state), jax.vmap(from_grid)(table)
 
-        def has_more(carry: tuple[Array, State, Array]) -> Array:
-            index, state, _ = carry
-            return (index < length) & jnp.any(state.outcome == Outcome.RUNNING.value)
 
-        is_running = state.outcome == Outcome.RUNNING.value
-        first_step = jnp.max(state.step, initial=0, where=is_running)  # the same for all that run
-        state = jax.tree.map(to_grid, state)
-        table = jnp.zeros((capacity, *grid, len(Record._fields)), dtype=float)
-        _, state, table = jax.lax.while_loop(has_more, body, (jnp.zeros_like(length), state, table))
-        return jax.tree.map(from_grid, state), jax.vmap(from_grid)(table)
-
-    return Program(chunk)
+_chunk = Program(_steps)
+"""Compiled at most once for each method and shape of the state; a second fit finds it."""
 
 
 def _ended(state: State, outcome: Outcome) -> State:

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+MAX_SIZE = 8
+"""Structures of arguments, for each function, whose compiled programs are kept."""
 _WORKERS = ThreadPoolExecutor(2, thread_name_prefix="dlrd")
 in_background: Callable[..., Future[Any]] = _WORKERS.submit
 """Begins to call a function with arguments, and does not wait for it."""
@@ -16,16 +18,20 @@ in_background: Callable[..., Future[Any]] = _WORKERS.submit
 class Program:
     """A function compiled by jax, for each structure of its arguments once.
 
-    Arrays of the arguments are traced, all else is part of their structure, as with `equinox.filter_jit`. But
-    jax is told of the arrays alone: it would keep what else it sees, and with that the model, for good.
+    Arrays of the arguments are traced, all else is part of their structure, as with `equinox.filter_jit`:
+    models among them, but not the data that a model is a tree of. But jax is told of the arrays alone: it
+    would keep what else it sees, and with that the model, for good. Here, what was not called for longest is
+    let go.
 
     Args:
         fn: of arrays and trees of them.
+        max_size: for how many structures compiled programs are kept.
     """
 
-    def __init__(self, fn: Callable[..., Any]):
+    def __init__(self, fn: Callable[..., Any], max_size: int = MAX_SIZE):
         self._fn = fn
-        self._jitted: dict[Hashable, Any] = {}  # by the structure of the arguments
+        self._max_size = max_size
+        self._jitted: dict[Hashable, Any] = {}  # by the structure of the arguments, the latest last
         self._pending: dict[Hashable, Future[Any]] = {}  # compilations under way
 
     def prepare(self, *args: Any) -> None:
@@ -46,7 +52,9 @@ class Program:
         return self._jitted_for(structure)(*arrays)
 
     def _jitted_for(self, structure: Any) -> Any:
-        if structure not in self._jitted:
+        if structure in self._jitted:
+            self._jitted[structure] = self._jitted.pop(structure)
+        else:
             form, others = structure
 
             def flat(*arrays: Any) -> Any:
@@ -54,6 +62,9 @@ class Program:
                 return self._fn(*form.unflatten(next(traced) if each is _ARRAY else each for each in others))
 
             self._jitted[structure] = jax.jit(flat)
+            for oldest in list(self._jitted)[: -self._max_size]:
+                del self._jitted[oldest]
+                self._pending.pop(oldest, None)
         return self._jitted[structure]
 
 

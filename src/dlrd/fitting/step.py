@@ -29,7 +29,7 @@ Draws = Literal["independent", "sobol", "sobol_pairs"]
 
 
 class Method(NamedTuple):
-    """All that a step needs and never changes; hashable, so that it can key the compiled program."""
+    """All that a step needs and never changes; an argument of programs, hashable but for a model's data."""
 
     model: Model
     optimizer: OptimizerOrFactory
@@ -63,18 +63,6 @@ class Record(NamedTuple):
     num_resets: Any  # how often the guard has gone back
 
 
-@functools.lru_cache(maxsize=8)
-def compiled_start(method: Method) -> Program:
-    """For the initial state of all runs: its many small arrays one by one would take far longer."""
-
-    def start(
-        family: Family, keys: Key[Array, " run"], learning_rates: Float[Array, " run ..."] | None
-    ) -> State:
-        return jax.vmap(functools.partial(_initial_state, method, family))(keys, learning_rates)
-
-    return Program(start)
-
-
 def _initial_state(
     method: Method, family: Family, key: Key[Array, ""], learning_rate: Float[Array, ""] | None
 ) -> State:
@@ -88,6 +76,19 @@ def _initial_state(
         learning_rate=learning_rate,
         average=average.start(trainable) if method.is_averaging else None,
     )
+
+
+def _initial_states(
+    method: Method,
+    family: Family,
+    keys: Key[Array, " run"],
+    learning_rates: Float[Array, " run ..."] | None,
+) -> State:
+    return jax.vmap(functools.partial(_initial_state, method, family))(keys, learning_rates)
+
+
+initial_states = Program(_initial_states)
+"""The state of all runs before their first step: its many small arrays one by one would take far longer."""
 
 
 def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> tuple[State, Record]:

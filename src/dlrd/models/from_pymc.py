@@ -49,7 +49,7 @@ class PyMCModel(FunctionModel):
             )
             for name in free_names(shape, variable.name, _word(variable, transform))
         )
-        super().__init__(self._log_density, (len(names),), names)
+        super().__init__(self.log_density, (len(names),), names)
         self.dims = {name: tuple(map(str, axes)) for name, axes in self.model.named_vars_to_dims.items()}
         self.coords = {
             name: np.array(labels) for name, labels in self.model.coords.items() if labels is not None
@@ -89,7 +89,7 @@ class PyMCModel(FunctionModel):
         values = given if isinstance(given, tuple) else self._parts(given)
         return [jnp.asarray(value) for value in self._function(name)(*values)]
 
-    def _log_density(self, draw: Float[Array, " dim"]) -> Float[Array, ""]:
+    def log_density(self, draw: Float[Array, " dim"]) -> Float[Array, ""]:
         return self._function("log_density")(*self._parts(draw))[0]
 
     def _parts(self, draw: Float[Array, " dim"]) -> list[Array]:

@@ -135,9 +135,9 @@ class SimulatorModel(NamedModel):
         own = [jnp.sum(self._priors[name].log_density(each)) for name, each in variables.items()]
         return sum(own, jnp.zeros(())) + (0.0 if self._joint is None else self._joint(variables))
 
-    def _free_log_density(self, free: Float[Array, " dim"]) -> Float[Array, ""]:
-        given = self._run_fn(self._row(free))
-        return super()._free_log_density(free) + self.likelihood.log_density(given, self._variables(free))
+    def log_density(self, draw: Float[Array, " dim"]) -> Float[Array, ""]:
+        given = self._run_fn(self._row(draw))
+        return super().log_density(draw) + self.likelihood.log_density(given, self._variables(draw))
 
     def _row(self, free: Float[Array, " dim"]) -> Float[Array, " row"]:
         """What is to be run for a draw: its parameters; for differences also those around."""

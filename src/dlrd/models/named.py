@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dlrd.checks import shown
-from dlrd.models.flat import FunctionModel
+from dlrd.models.flat import FunctionModel, hashable
 from dlrd.models.names import free_names
 from dlrd.models.supports import Support, real
 
@@ -28,14 +28,16 @@ class NamedModel(FunctionModel):
         supports: of the variables, in the order of the free numbers.
         dims: names of axes, by variable.
         coords: labels along axes.
+        data: a tree of arrays, which `log_density` then takes, too.
     """
 
     def __init__(
         self,
-        log_density: NamedLogDensity,
+        log_density: Callable[..., Float[Array, ""]],
         supports: dict[str, Support],
         dims: dict[str, tuple[str, ...]],
         coords: dict[str, np.ndarray],
+        data: Any = None,
     ):
         sizes = [math.prod(support.free_shape) for support in supports.values()]
         names = [
@@ -43,8 +45,7 @@ class NamedModel(FunctionModel):
             for variable, support in supports.items()
             for name in free_names(support.free_shape, variable, support.word)
         ]
-        super().__init__(self._free_log_density, (sum(sizes),), tuple(names))
-        self.named_log_density = log_density
+        super().__init__(log_density, (sum(sizes),), tuple(names), data)
         self.supports = supports
         self.dims = dims
         self.coords = coords
@@ -66,9 +67,9 @@ class NamedModel(FunctionModel):
         parts = [jax.vmap(support.inverse)(arrays[name]) for name, support in self.supports.items()]
         return jnp.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
-    def _free_log_density(self, free: Float[Array, " dim"]) -> Float[Array, ""]:
-        log_dets = [support.log_det(part) for support, part in self._parts(free)]
-        return self.named_log_density(self._variables(free)) + sum(log_dets)
+    def log_density(self, draw: Float[Array, " dim"]) -> Float[Array, ""]:
+        log_dets = [support.log_det(part) for support, part in self._parts(draw)]
+        return self.with_data_of(self._log_density_fn)(self._variables(draw)) + sum(log_dets)
 
     def _variables(self, free: Float[Array, " dim"]) -> dict[str, Array]:
         values = [support.forward(part) for support, part in self._parts(free)]
@@ -84,16 +85,15 @@ class NamedModel(FunctionModel):
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        supports = tuple(self.supports.items())
-        try:
-            hash(self.named_log_density)
-        except TypeError:
-            return id(self.named_log_density), supports
-        return self.named_log_density, supports
+        return hashable(self._log_density_fn), tuple(self.supports.items())
 
 
 def named_model(
-    log_density: Any, variables: Mapping[str, Any], dims: Mapping[str, Any] | None, coords: Any
+    log_density: Any,
+    variables: Mapping[str, Any],
+    dims: Mapping[str, Any] | None,
+    coords: Any,
+    data: Any = None,
 ) -> NamedModel:
     """The model, once it is sure that all goes together."""
     if not variables or not all(isinstance(name, str) for name in variables):
@@ -120,8 +120,8 @@ def named_model(
                 f"coords of {dim} must be {sizes[dim][0]} labels, as {sizes[dim][1]} has there, "
                 f"got an array of shape {given.shape}"
             )
-    _check_log_density(log_density, supports)
-    return NamedModel(log_density, supports, axes, labels)
+    _check_log_density(log_density if data is None else lambda v: log_density(v, data), supports)
+    return NamedModel(log_density, supports, axes, labels, data)
 
 
 def _support(name: str, given: Any) -> Support:

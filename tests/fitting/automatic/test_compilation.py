@@ -34,6 +34,7 @@ def test_few_programs_are_compiled_and_once(family: str) -> None:
 LET_GO = """
 import functools, gc, sys, weakref
 import jax.numpy as jnp, dlrd
+from dlrd.fitting.program import Program
 def made():
     def log_density(z):
         return -0.5 * jnp.sum((z - shift) ** 2)
@@ -47,9 +48,12 @@ del log_density, fit
 modules = [module for name, module in sys.modules.items() if name.startswith("dlrd.")]
 found = {id(each): each for module in modules for each in vars(module).values()}
 caches = [each for each in found.values() if isinstance(each, functools._lru_cache_wrapper)]
-print(max(cache.cache_info().maxsize for cache in caches))
+programs = [each for each in found.values() if isinstance(each, Program)]
+print(max([cache.cache_info().maxsize for cache in caches] + [program._max_size for program in programs]))
 for cache in caches:
     cache.cache_clear()
+for program in programs:
+    program._jitted.clear()
 gc.collect()
 print(alive())
 """
@@ -61,3 +65,28 @@ def test_functions_are_let_go_with_their_programs() -> None:
     most_kept, alive = done.stdout.split()
     assert int(most_kept) <= 16
     assert alive == "None"
+
+
+SHARED = (
+    COUNTED.replace("FAMILY", "").split("log_density =")[0]
+    + """
+import numpy as np
+def regression(v, data):
+    return -0.5 * v["slope"] ** 2 - 0.5 * jnp.sum((data["y"] - v["slope"] * data["x"]) ** 2)
+rng = np.random.default_rng(0)
+for number in range(4):
+    data = {"x": rng.normal(size=20), "y": rng.normal(size=20) + number}
+    model = dlrd.models.function(regression, {"slope": ()}, data=data)
+    fit = dlrd.fit(model, progress=False)
+    exact = data["x"] @ data["y"] / (1 + data["x"] @ data["x"])
+    print(abs(float(fit.family.mean[0]) - exact) < 0.02, len(compiled))
+    compiled.clear()
+"""
+)
+
+
+def test_other_data_are_no_other_program() -> None:
+    done = subprocess.run([sys.executable, "-c", SHARED], check=True, capture_output=True, text=True)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [is_right for is_right, _ in rows] == 4 * ["True"]
+    assert [int(num) for _, num in rows[1:]] == [0, 0, 0]

@@ -15,7 +15,7 @@ from dlrd.fitting.average import TailAverage
 from dlrd.fitting.average import value as tail_average
 from dlrd.fitting.history import Recorder
 from dlrd.fitting.outcome import Outcome
-from dlrd.fitting.step import Method, State, compiled_start
+from dlrd.fitting.step import Method, State, initial_states
 
 
 class Measured(NamedTuple):
@@ -129,4 +129,4 @@ def fresh_steps(method: Method, family: Family, key: Key[Array, ""], rate: float
     """The state before the first step, with the leading axis of one run."""
     data = jax.device_put(np.asarray(jax.random.key_data(key))[None])
     keys = jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
-    return compiled_start(method)(family, keys, jax.device_put(np.full(1, rate)))
+    return initial_states(method, family, keys, jax.device_put(np.full(1, rate)))

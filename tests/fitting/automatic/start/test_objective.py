@@ -93,10 +93,8 @@ def test_any_number_of_answers_is_one_program(monkeypatch: pytest.MonkeyPatch):
     objective = as_objective(quadratic)
     monkeypatch.setattr(objective, "num_together", 4)
     asked = []
-    evaluate = objective._values_and_slopes
-    monkeypatch.setattr(
-        objective, "_values_and_slopes", lambda points: (asked.append(points), evaluate(points))[1]
-    )
+    evaluate = objective._at
+    monkeypatch.setattr(objective, "_at", lambda points: (asked.append(points), evaluate(points))[1])
     for num in (1, 3):
         answers = objective.answers(list(POINTS[:num]))
         assert [value for value, _ in answers] == [
@@ -127,8 +125,12 @@ def test_products_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch):
     expected = as_objective(cubic).products(POINTS, DIRECTIONS)
     monkeypatch.setattr(objective_module, "MAX_NUMBERS", 8)
     objective, sizes = as_objective(cubic), []
-    whole = objective._products
-    objective._products = lambda at, block: sizes.append(len(block)) or whole(at, block)
+    whole = objective_module._products
+    monkeypatch.setattr(
+        objective_module,
+        "_products",
+        lambda model, at, block: sizes.append(len(block)) or whole(model, at, block),
+    )
     np.testing.assert_array_equal(objective.products(POINTS, DIRECTIONS), expected)
     assert sizes == [2, 1] * len(POINTS)
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from dlrd.families import Certifiable, Family, FromNoise, log_prob_of
 from dlrd.fitting.automatic.keys import several
-from dlrd.fitting.program import Program
+from dlrd.fitting.program import MAX_SIZE, Program
 from dlrd.gradients.natural import finite_rows
 from dlrd.gradients.sobol import MAX_CHEAP, sobol_noise
 from dlrd.models import Model
@@ -48,9 +48,8 @@ def look(
         has_gradients: whether to look at them; else at values alone.
         batch: an even number.
     """
-    seen = _program(model, has_gradients and _can_tell(model, family), batch)(
-        family, several(key, NUM_BLOCKS), np.int32(index), np.int32(num_blocks)
-    )
+    how = model, has_gradients and _can_tell(model, family), batch
+    seen = _look(*how, family, several(key, NUM_BLOCKS), np.int32(index), np.int32(num_blocks))
     return jax.tree.map(lambda rows: np.asarray(rows, float)[:num_blocks], seen)
 
 
@@ -58,9 +57,8 @@ def prepare_look(
     model: Model, family: Family, key: Key[Array, ""], has_gradients: bool = True, batch: int = BATCH
 ) -> None:
     """Begins to compile what looks at such families need."""
-    _program(model, has_gradients and _can_tell(model, family), batch).prepare(
-        family, several(key, NUM_BLOCKS), np.int32(0), np.int32(NUM_BLOCKS)
-    )
+    how = model, has_gradients and _can_tell(model, family), batch
+    _look.prepare(*how, family, several(key, NUM_BLOCKS), np.int32(0), np.int32(NUM_BLOCKS))
 
 
 def _can_tell(model: Model, family: Family) -> bool:
@@ -68,30 +66,34 @@ def _can_tell(model: Model, family: Family) -> bool:
     return model.has_gradient and isinstance(family, Certifiable)
 
 
-@functools.lru_cache(maxsize=16)
-def _program(model: Model, has_gradients: bool, batch: int) -> Program:
-    """One for looks of all lengths."""
+def _blocks(
+    model: Model,
+    has_gradients: bool,
+    batch: int,
+    family: Family,
+    keys: Key[Array, " block"],
+    index: Int[Array, ""],
+    num_blocks: Int[Array, ""],
+) -> Look:
+    block_fn = jax.jit(
+        functools.partial(_block, model, has_gradients, batch, family, index=index)
+    )  # so it is traced once
+    unseen = jax.tree.map(
+        lambda row: jnp.zeros((NUM_BLOCKS, *row.shape), row.dtype), jax.eval_shape(block_fn, keys[0])
+    )
 
-    def blocks(
-        family: Family, keys: Key[Array, " block"], index: Int[Array, ""], num_blocks: Int[Array, ""]
-    ) -> Look:
-        block_fn = jax.jit(
-            functools.partial(_block, model, has_gradients, batch, family, index=index)
-        )  # so it is traced once
-        unseen = jax.tree.map(
-            lambda row: jnp.zeros((NUM_BLOCKS, *row.shape), row.dtype), jax.eval_shape(block_fn, keys[0])
+    def with_block(number: Int[Array, ""], seen: Look) -> Look:
+        return jax.tree.map(
+            lambda rows, row: jax.lax.dynamic_update_index_in_dim(rows, row, number, 0),
+            seen,
+            block_fn(keys[number]),
         )
 
-        def with_block(number: Int[Array, ""], seen: Look) -> Look:
-            return jax.tree.map(
-                lambda rows, row: jax.lax.dynamic_update_index_in_dim(rows, row, number, 0),
-                seen,
-                block_fn(keys[number]),
-            )
+    return jax.lax.fori_loop(0, num_blocks, with_block, unseen)
 
-        return jax.lax.fori_loop(0, num_blocks, with_block, unseen)
 
-    return Program(blocks)
+_look = Program(_blocks, max_size=2 * MAX_SIZE)
+"""One for looks of all lengths; a model has two, with gradients and without."""
 
 
 def _block(

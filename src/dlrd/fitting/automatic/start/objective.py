@@ -1,15 +1,14 @@
 """The model as the search for a start sees it: NumPy in, NumPy out, every gradient counted."""
 
-import functools
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from dlrd.fitting.program import Program
 from dlrd.models import Model, Simulated, hessian_products
 from dlrd.models.second_order import is_twice_differentiable
 
@@ -19,11 +18,10 @@ MAX_NUMBERS = 2**22
 """Of the products that are evaluated at once."""
 
 
-@functools.lru_cache(maxsize=8)
-def _compiled(model: Model) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Values and gradients at points, and Hessians times directions there; compiled once for a model."""
-    both_fn = jax.jit(lambda points: model.values_and_gradients(points, None))
-    return both_fn, jax.jit(lambda points, directions: hessian_products(model, points, directions, None))
+_values_and_slopes = Program(lambda model, points: model.values_and_gradients(points, None))
+"""Of a model, at points."""
+_products = Program(lambda model, points, directions: hessian_products(model, points, directions, None))
+"""Of Hessians of a model there, with directions."""
 
 
 class SpentError(Exception):
@@ -53,7 +51,7 @@ class Objective:
         self.can_fail = model.can_fail
         self.num_together = NUM_TOGETHER if isinstance(model, Simulated) else 1
         self.is_smooth = is_twice_differentiable(model, dtype)
-        self._values_and_slopes, self._products = _compiled(model)
+        self._model = model
 
     def __call__(self, point: Float[np.ndarray, " dim"]) -> tuple[float, Float[np.ndarray, " dim"]]:
         """The value and the gradient at a point; infinite where either is not finite."""
@@ -85,7 +83,7 @@ class Objective:
         self, points: Float[np.ndarray, "point dim"]
     ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "point dim"]]:
         # NumPy up to the program and behind it: each operation of jax on its own would take longer.
-        values, slopes = self._values_and_slopes(np.asarray(points, self.dtype))
+        values, slopes = _values_and_slopes(self._model, np.asarray(points, self.dtype))
         return -np.asarray(values, float), -np.asarray(slopes, float)
 
     def products(
@@ -99,7 +97,9 @@ class Objective:
         size = max(1, MAX_NUMBERS // (2 * points.shape[1]))
         blocks = [np.asarray(directions[i : i + size], self.dtype) for i in range(0, len(directions), size)]
         at = np.asarray(points, self.dtype)[:, None]
-        found = [[np.asarray(self._products(each, block), float)[0] for block in blocks] for each in at]
+        found = [
+            [np.asarray(_products(self._model, each, block), float)[0] for block in blocks] for each in at
+        ]
         return -np.stack([np.concatenate(each) for each in found])
 
     def _count(self, num: int) -> None:
