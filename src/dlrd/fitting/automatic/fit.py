@@ -83,7 +83,9 @@ def fit_automatically(
 
 def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float) -> Fit:
     """What was measured: the latest, or the best of a fit that has fallen below it, and nothing else."""
-    measured = state.best if outcome is Outcome.DIVERGED or state.has_fallen else state.latest
+    # What is certified is the latest: of heavy tails a mean that was higher before may be no more than luck.
+    is_back = outcome is Outcome.DIVERGED or (state.has_fallen and outcome is not Outcome.CERTIFIED)
+    measured = state.best if is_back else state.latest
     measured = measured or state.latest
     if measured is not None and outcome is not Outcome.INTERRUPTED:
         with contextlib.suppress(KeyboardInterrupt):  # all that matters is there
