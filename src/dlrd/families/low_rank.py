@@ -20,6 +20,8 @@ from dlrd.families.low_rank_geometry import LowRankGeometry, nearest_rotation
 
 MIN_VARIANCE = 1 + 1e-6
 """Of a direction of the curvature, in units of its diagonal, that is more than rounding."""
+MIN_SCALE = 1e-2
+"""σ as a share of the standard deviation, down to which an extrapolation may bring it."""
 
 
 class LowRankNormal(eqx.Module):
@@ -219,13 +221,17 @@ class LowRankNormal(eqx.Module):
         return here.loc - there.loc, here.log_scale - there.log_scale, here.factor - there.factor @ rotation
 
     def extrapolated(self, before: "LowRankNormal", length: float) -> "LowRankNormal":
-        """Scales change by factors; F, in units of the standard deviations and up to a rotation, linearly."""
+        """Scales change by factors; F, in units of the standard deviations and up to a rotation, linearly.
+
+        A scale on its way to zero is not taken there at once: all would be nearly singular for little.
+        """
         here, there = _on_host(self), _on_host(before)
         share, old_share = here.factor / here.std, there.factor / there.std
         share = share + length * (share - old_share @ nearest_rotation(share, old_share))
         share /= np.maximum(np.linalg.norm(share, axis=1, keepdims=True), 1)  # none is more than the whole
         std = here.std * np.exp(limited_stretch(length * np.log(here.std / there.std)))
         log_scale = here.log_scale + limited_stretch(length * (here.log_scale - there.log_scale))
+        log_scale = np.maximum(log_scale, np.minimum(here.log_scale, np.log(MIN_SCALE * std[:, 0])))
         arrays = here.loc + length * (here.loc - there.loc), log_scale, std * share
         return LowRankNormal(*(np.asarray(array, self.loc.dtype) for array in arrays))
 
