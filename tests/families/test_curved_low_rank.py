@@ -13,7 +13,7 @@ from dlrd import LowRankNormal
 from dlrd.families import Certifiable, Refinable, split
 from dlrd.families.couplings import couplings
 from dlrd.families.curvature import Curvature, DenseCurvature, LowRankCurvature
-from dlrd.families.curved_low_rank import CurvedLowRank
+from dlrd.families.curved_low_rank import MIN_SHARE, CurvedLowRank
 from dlrd.families.pattern import Pattern
 from dlrd.families.sparse_curvature import sparse_curvature
 
@@ -176,6 +176,13 @@ def test_no_step_leaves_the_limits() -> None:
     assert np.sqrt(shift @ HESSIAN @ shift) <= 0.5 * DIM**0.5 * (1 + 1e-9)
     assert np.sqrt(np.sum(change * (HESSIAN @ change))) <= 0.5 * (1 + 1e-9)
     assert np.abs(far.member.log_scale - q.member.log_scale).max() <= 0.5 * (1 + 1e-9)
+
+
+def test_steps_take_no_scale_to_zero() -> None:
+    """Nor do they bring one up that is small already."""
+    q = CurvedLowRank(LowRankNormal(np.zeros(2), [-4.5, -9.0], np.eye(2)), dense(np.eye(2)))
+    down = CurvedLowRank(LowRankNormal(np.zeros(2), [-9.0, -9.0], np.zeros((2, 2))), q.curvature)
+    np.testing.assert_allclose(q.moved(down).member.log_scale, [np.log(MIN_SHARE), -9.0])
 
 
 @pytest.mark.parametrize("is_many", [False, True])

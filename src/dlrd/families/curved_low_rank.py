@@ -13,6 +13,10 @@ from dlrd.families.couplings import Couplings
 from dlrd.families.curvature import Curvature
 from dlrd.families.low_rank_geometry import LowRankGeometry
 
+MIN_SHARE = 1e-2
+"""Of the sd that a coordinate has if all others are known, down to which steps take σ: the rest, half the
+square of that, is nothing in nats."""
+
 
 class CurvedLowRank(eqx.Module):
     r"""A normal with covariance $Σ = \mathrm{diag}(σ^2) + F F^\top$ and the curvature H of the log density.
@@ -85,15 +89,16 @@ class CurvedLowRank(eqx.Module):
         return self._with(type(here)(jnp.mean(residual, axis=0), own / bound, factor))
 
     def moved(self, step: "CurvedLowRank") -> "CurvedLowRank":
-        """μ + H⁻¹ δ, log σ + δ′, F + H⁻¹ Δ."""
+        """μ + H⁻¹ δ, log σ + δ′, F + H⁻¹ Δ; a scale that is to vanish does not go on for ever."""
         if not self.curvature.is_whole:
             return self._with(self.member.moved(step.member))
         here, there = self.member, step.member
         columns = jax.vmap(self.curvature.whiten)(there.factor.T)
         columns *= MAX_CHANGE / jnp.maximum(jnp.linalg.norm(columns), MAX_CHANGE)
+        least = jnp.minimum(here.log_scale, jnp.log(MIN_SHARE) - 0.5 * jnp.log(self.curvature.diagonal))
         moved = type(here)(
             here.loc + self.curvature.unwhiten(limited(self.curvature.whiten(there.loc))),
-            here.log_scale + limited(there.log_scale),
+            jnp.maximum(here.log_scale + limited(there.log_scale), least),
             here.factor + jax.vmap(self.curvature.unwhiten)(columns).T,
         )
         return self._with(moved)
