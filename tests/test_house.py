@@ -13,6 +13,7 @@ TESTS = pathlib.Path(__file__).parent
 PATHS = sorted(ROOT.rglob("*.py"))
 CONCRETE = {
     "Curved",
+    "CurvedLowRank",
     "DenseCurvature",
     "FullRankNormal",
     "FunctionModel",

@@ -18,6 +18,7 @@ from dlrd.families.coupled import Coupled
 from dlrd.families.couplings import couplings
 from dlrd.families.curvature import diagonal_curvature
 from dlrd.families.curved import Curved
+from dlrd.families.curved_low_rank import CurvedLowRank
 from dlrd.families.pattern import Pattern
 
 DIM = 2
@@ -108,7 +109,13 @@ def coupled(normal=None):
     return Coupled(normal or sparse(), pairs, SparseNormal)
 
 
-@pytest.fixture(params=[*COVARIANCES, curved, coupled], ids=lambda make: make.__name__, scope="module")
+def curved_low_rank():
+    return CurvedLowRank(low_rank(), diagonal_curvature(np.ones(DIM)))
+
+
+@pytest.fixture(
+    params=[*COVARIANCES, curved, curved_low_rank, coupled], ids=lambda make: make.__name__, scope="module"
+)
 def make_form(request):
     return request.param
 

@@ -238,6 +238,17 @@ def test_extrapolated_stays_within_bounds() -> None:
     assert np.all(np.linalg.norm(further.factor, axis=1) <= 1.001 * now.std * np.exp(20.0))
 
 
+def test_extrapolated_scales_do_not_vanish() -> None:
+    """Where one of them shrinks beside F; one that is smaller already stays as it is."""
+    log_scales = np.array([0.0, 0.0, -9.0])
+    before = LowRankNormal(np.zeros(3), log_scales, np.ones((3, 1)))
+    now = LowRankNormal(np.zeros(3), log_scales - [1.0, 0.0, 1.0], np.ones((3, 1)))
+    further = now.extrapolated(before, 16.0)
+    share = np.asarray(np.exp(further.log_scale) / further.std)
+    assert 0.009 < share[0] < 0.011  # but for the standard deviation's own share of σ²
+    np.testing.assert_allclose(further.log_scale[1:], [0.0, -10.0], atol=1e-12)
+
+
 def test_no_gradient_no_gap() -> None:
     family = example(8, 3)
     nothing = np.zeros((2, 8 * 5))

@@ -13,12 +13,15 @@ from dlrd.families._checks import check_shape, check_vector, float_array
 from dlrd.families._limits import MAX_CHANGE, limited, limited_stretch
 from dlrd.families._noise import standard_noise
 from dlrd.families._quantiles import normal_quantiles
-from dlrd.families.curvature import Curvature
+from dlrd.families.curvature import MAX_WHOLE, Curvature, DenseCurvature, diagonal_curvature
+from dlrd.families.curved_low_rank import CurvedLowRank
 from dlrd.families.low_rank_fit import LowRank, nearest_low_rank
 from dlrd.families.low_rank_geometry import LowRankGeometry, nearest_rotation
 
 MIN_VARIANCE = 1 + 1e-6
 """Of a direction of the curvature, in units of its diagonal, that is more than rounding."""
+MIN_SCALE = 1e-2
+"""σ as a share of the standard deviation, down to which an extrapolation may bring it."""
 
 
 class LowRankNormal(eqx.Module):
@@ -139,17 +142,19 @@ class LowRankNormal(eqx.Module):
         noise, and next to none for a column of F that is nearly zero. And as the expectation of h yᵀ is
         symmetric, the mean of both triangles stands for it in h yᵀ F.
         """
-        own, shared = jnp.split(noise, [len(self.loc)], axis=-1)
-        own, shared, _ = self._residual(own, -shared)
-        scale = jnp.exp(self.log_scale)
-        score = own / scale
-        residual = slopes + score
-        symmetric = score.T @ (residual @ self.factor) - residual.T @ shared
+        scores = self.scores(noise)
+        residual = slopes + scores
+        symmetric = scores.T @ (residual @ self.factor) + residual.T @ (scores @ self.factor)
         return LowRankNormal(
             jnp.mean(residual, axis=0),
-            0.5 * scale * jnp.mean(residual * own, axis=0),
+            0.5 * jnp.exp(2 * self.log_scale) * jnp.mean(residual * scores, axis=0),
             0.25 * symmetric / len(noise),
         )
+
+    def scores(self, noise: Float[Array, "draw noise"]) -> Float[Array, "draw dim"]:
+        """Σ⁻¹ (z − μ) at the draws that this noise gives."""
+        own, shared = jnp.split(noise, [len(self.loc)], axis=-1)
+        return self._residual(own, -shared)[0] * jnp.exp(-self.log_scale)
 
     def moved(self, step: "LowRankNormal") -> "LowRankNormal":
         """μ + Σ δ, log σ + δ′, F + Σ Δ."""
@@ -165,7 +170,7 @@ class LowRankNormal(eqx.Module):
         norm = jnp.sqrt(jnp.sum(columns * change))
         return change * (size * MAX_CHANGE / jnp.maximum(norm, size * MAX_CHANGE))
 
-    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "LowRankNormal":
+    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> CurvedLowRank:
         """The best for the curvature, from its widest directions as columns of F; others begin near zero."""
         dtype, rank = self.loc.dtype, self.factor.shape[1]
         scale, directions, variances = curvature.axes()
@@ -176,10 +181,17 @@ class LowRankNormal(eqx.Module):
         if widest:
             best = nearest_low_rank(curvature, best)
         arrays = point, np.log(best.scale), best.factor
-        return LowRankNormal(*(np.asarray(array, dtype) for array in arrays))
+        there = LowRankNormal(*(np.asarray(array, dtype) for array in arrays))
+        return CurvedLowRank(there, curvature).with_curvature(curvature)
 
-    def as_start(self) -> "LowRankNormal":
-        return self
+    def as_start(self) -> CurvedLowRank:
+        """With its own precision for a curvature, where that is cheap."""
+        here = _on_host(self)
+        curvature = diagonal_curvature(here.std[:, 0])
+        if len(here.loc) <= MAX_WHOLE:
+            covariance = np.diag(np.exp(2 * here.log_scale)) + here.factor @ here.factor.T
+            curvature = DenseCurvature(np.linalg.inv(covariance), np.linalg.cholesky(covariance))
+        return CurvedLowRank(self, curvature).with_curvature(curvature)
 
     def fisher_coordinates(self, gradient: "LowRankNormal") -> Float[Array, " coordinate"]:
         """The gradient with respect to μ, log σ and F, row by row; `inner_products` knows the metric."""
@@ -189,28 +201,37 @@ class LowRankNormal(eqx.Module):
         self, left: Float[np.ndarray, "row coordinate"], right: Float[np.ndarray, "other coordinate"]
     ) -> Float[np.ndarray, "row other"]:
         """By the Fisher metric of (μ, log σ, F), but for directions that hardly change the distribution."""
-        geometry = LowRankGeometry.of(self.log_scale, self.factor)
+        geometry = self.geometry()
         with np.errstate(over="ignore", invalid="ignore"):
             whitened = geometry.whitened(left)
             return whitened @ (whitened if right is left else geometry.whitened(right)).T
 
     def displacement(self, before: "LowRankNormal") -> Float[np.ndarray, " coordinate"]:
         """The metric times the way, that of F from where it was up to a rotation."""
+        return self.geometry().lowered(*self.way_from(before))
+
+    def geometry(self) -> LowRankGeometry:
+        """The Fisher metric, on the host."""
+        return LowRankGeometry.of(self.log_scale, self.factor)
+
+    def way_from(self, before: "LowRankNormal") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The changes of μ, of log σ and, from where it was up to a rotation, of F."""
         here, there = _on_host(self), _on_host(before)
         rotation = nearest_rotation(here.factor / here.std, there.factor / here.std)
-        geometry = LowRankGeometry.of(here.log_scale, here.factor)
-        return geometry.lowered(
-            here.loc - there.loc, here.log_scale - there.log_scale, here.factor - there.factor @ rotation
-        )
+        return here.loc - there.loc, here.log_scale - there.log_scale, here.factor - there.factor @ rotation
 
     def extrapolated(self, before: "LowRankNormal", length: float) -> "LowRankNormal":
-        """Scales change by factors; F, in units of the standard deviations and up to a rotation, linearly."""
+        """Scales change by factors; F, in units of the standard deviations and up to a rotation, linearly.
+
+        A scale on its way to zero is not taken there at once: all would be nearly singular for little.
+        """
         here, there = _on_host(self), _on_host(before)
         share, old_share = here.factor / here.std, there.factor / there.std
         share = share + length * (share - old_share @ nearest_rotation(share, old_share))
         share /= np.maximum(np.linalg.norm(share, axis=1, keepdims=True), 1)  # none is more than the whole
         std = here.std * np.exp(limited_stretch(length * np.log(here.std / there.std)))
         log_scale = here.log_scale + limited_stretch(length * (here.log_scale - there.log_scale))
+        log_scale = np.maximum(log_scale, np.minimum(here.log_scale, np.log(MIN_SCALE * std[:, 0])))
         arrays = here.loc + length * (here.loc - there.loc), log_scale, std * share
         return LowRankNormal(*(np.asarray(array, self.loc.dtype) for array in arrays))
 

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 LEAST = 1e-3
 """How far, in the Fisher metric, a unit of a parameter must lead for its direction to be looked at.
@@ -30,6 +30,7 @@ class LowRankGeometry(NamedTuple):
     axes: Float[np.ndarray, "dim kept"]  # U, of the columns that are not negligible
     lengths: Float[np.ndarray, " kept"]  # s
     rotation: Float[np.ndarray, "rank kept"]  # V in F/σ = U s Vᵀ
+    stiffness: Float[np.ndarray, " dim"]  # what the metric of log σ has beside Fisher's
 
     @classmethod
     def of(cls, log_scale: Any, factor: Any) -> "LowRankGeometry":
@@ -40,19 +41,38 @@ class LowRankGeometry(NamedTuple):
             scale, scaled = np.full_like(scale, np.nan), np.zeros_like(scaled)
         axes, lengths, rotation = np.linalg.svd(scaled, full_matrices=False)
         kept = lengths > LEAST
-        return cls(scale, axes[:, kept], lengths[kept], rotation[kept].T)
+        return cls(scale, axes[:, kept], lengths[kept], rotation[kept].T, np.zeros(len(scale)))
+
+    def stiffened(self, gradient: Float[np.ndarray, " coordinate"]) -> "LowRankGeometry":
+        """With what the gradient of the ELBO tells of scales that are to vanish.
+
+        Where F is nearly all of a coordinate, or can be, σ may be on its way to zero, and Fisher's metric
+        alone sees no end of that. But what it gains is in σ²: half the slope along log σ, and no more.
+        """
+        (own,) = self._parts(gradient[None])[1]
+        return self._replace(stiffness=np.maximum(-own, 0.0))
 
     @property
     def widths(self) -> Float[np.ndarray, " kept"]:
         """The standard deviations along the axes."""
         return np.sqrt(1 + self.lengths**2)
 
+    @property
+    def scales(self) -> "ScaleMetric":
+        """What is left of the metric for log σ."""
+        return ScaleMetric.of(self.axes, self.stiffness)
+
     def whitened(self, rows: Float[np.ndarray, "row coordinate"]) -> Float[np.ndarray, "row component"]:
         """Gradients with respect to (μ, log σ, F) in coordinates in which the metric is the identity."""
+        loc, own, within, beyond = self._parts(rows)
+        loc += (loc @ self.axes * (self.widths - 1)) @ self.axes.T
+        parts = loc, 0.5**0.5 * within, beyond, self.scales.whitened(own)
+        return np.concatenate([part.reshape(len(rows), -1) for part in parts], axis=1)
+
+    def _parts(self, rows: Float[np.ndarray, "row coordinate"]) -> tuple[np.ndarray, ...]:
+        """Of gradients: σ times that of μ, of log σ what F does not tell, T within the axes and beyond."""
         dim, rank = len(self.scale), len(self.rotation)
         loc, own, factor = np.split(np.asarray(rows, float), [dim, 2 * dim], axis=1)
-        loc = loc * self.scale
-        loc += (loc @ self.axes * (self.widths - 1)) @ self.axes.T
         factor = factor.reshape(-1, dim, rank) @ self.rotation * self.scale[:, None]
         shares = self.lengths / self.widths
         within = self.axes.T @ factor  # T = U W Uᵀ + Z Uᵀ + U Zᵀ, W within and Z beyond
@@ -61,8 +81,7 @@ class LowRankGeometry(NamedTuple):
         within = (within + within.mT) / (shares**2 + shares[:, None] ** 2)
         narrow = self.axes / self.widths
         told = np.sum((narrow @ within + 2 * beyond) * narrow, axis=-1)
-        parts = loc, 0.5**0.5 * within, beyond, _whitened_scales(self.axes, own - told)
-        return np.concatenate([part.reshape(len(rows), -1) for part in parts], axis=1)
+        return loc * self.scale, own - told, within, beyond
 
     def lowered(
         self,
@@ -88,31 +107,43 @@ class LowRankGeometry(NamedTuple):
         return columns - self.axes * (self.lengths / self.widths) ** 2 @ (self.axes.T @ columns)
 
 
-def _whitened_scales(
-    axes: Float[np.ndarray, "dim kept"], rows: Float[np.ndarray, "row dim"]
-) -> Float[np.ndarray, "row component"]:
-    """Rows times a root of the pseudo-inverse of 2 Q ∘ Q = 2 (diag(1 − 2 h) + P Pᵀ).
+class ScaleMetric(NamedTuple):
+    """2 Q ∘ Q + diag(k) = 2 (diag(1 − 2 h + k/2) + P Pᵀ), and a root of its pseudo-inverse.
 
-    h is the leverage, the diagonal of U Uᵀ; P has the products of any two columns of U. Where h is small, the
-    root follows from the few eigenvectors of Pᵀ P. What is left of the other coordinates, few as well, is a
-    small matrix, which alone may be singular.
+    h is the leverage, the diagonal of U Uᵀ, k the stiffness; P has the products of any two columns of U.
+    Where h is small, the root follows from the few eigenvectors of Pᵀ P. What is left of the other
+    coordinates, few as well, is a small matrix, which alone may be singular.
     """
-    first, second = np.triu_indices(axes.shape[1])
-    pairs = axes[:, first] * axes[:, second] * np.where(first == second, 1, 2**0.5)
-    weights = 1 - 2 * np.sum(axes**2, axis=1)
-    is_many = weights >= 1 - 2 * MANY
-    roots = np.sqrt(weights[is_many])
-    many, few = pairs[is_many] / roots[:, None], pairs[~is_many]
-    values, vectors = np.linalg.eigh(many.T @ many)
-    growth = np.sqrt(1 + values)
-    whitened = rows[:, is_many] / roots
-    along = whitened @ many @ vectors
-    whitened -= (along / (growth * (1 + growth))) @ vectors.T @ many.T
-    few = few @ vectors / growth
-    values, vectors = np.linalg.eigh(np.diag(weights[~is_many]) + few @ few.T)
-    kept = values > LEAST**2
-    left = (rows[:, ~is_many] - along / growth @ few.T) @ vectors[:, kept] / np.sqrt(values[kept])
-    return 0.5**0.5 * np.concatenate([whitened, left], axis=1)
+
+    is_many: Bool[np.ndarray, " dim"]  # where h is small
+    roots: Float[np.ndarray, " many"]  # of what is diagonal there
+    along: Float[np.ndarray, "many pair"]  # P there, in units of the roots, along the eigenvectors
+    growth: Float[np.ndarray, " pair"]  # roots of one more than the eigenvalues
+    few: Float[np.ndarray, "few pair"]  # P elsewhere, along the eigenvectors, divided by the growth
+    small: Float[np.ndarray, "few kept"]  # a root of the pseudo-inverse of the small matrix
+
+    @classmethod
+    def of(cls, axes: Float[np.ndarray, "dim kept"], stiffness: Float[np.ndarray, " dim"]) -> "ScaleMetric":
+        first, second = np.triu_indices(axes.shape[1])
+        pairs = axes[:, first] * axes[:, second] * np.where(first == second, 1, 2**0.5)
+        weights = 1 - 2 * np.sum(axes**2, axis=1) + 0.5 * stiffness
+        is_many = weights >= 1 - 2 * MANY
+        roots = np.sqrt(weights[is_many])
+        many = pairs[is_many] / roots[:, None]
+        values, vectors = np.linalg.eigh(many.T @ many)
+        growth = np.sqrt(1 + values)
+        few = pairs[~is_many] @ vectors / growth
+        values, small = np.linalg.eigh(np.diag(weights[~is_many]) + few @ few.T)
+        kept = values > LEAST**2
+        return cls(is_many, roots, many @ vectors, growth, few, small[:, kept] / np.sqrt(values[kept]))
+
+    def whitened(self, rows: Float[np.ndarray, "row dim"]) -> Float[np.ndarray, "row component"]:
+        """Rows times the root."""
+        many = rows[:, self.is_many] / self.roots
+        along = many @ self.along
+        left = (rows[:, ~self.is_many] - along / self.growth @ self.few.T) @ self.small
+        many -= (along / (self.growth * (1 + self.growth))) @ self.along.T
+        return 0.5**0.5 * np.concatenate([many, left], axis=1)
 
 
 def nearest_rotation(

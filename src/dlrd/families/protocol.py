@@ -168,16 +168,10 @@ class WorkingForm(Protocol):
 
 
 @runtime_checkable
-class Refinable(Protocol):
-    """A family of independent coordinates with a `Curvature` beside it, which can be brought up to date."""
+class Refinable(FromNoise, Protocol):
+    """A family with a `Curvature` of the log density beside it, which can be brought up to date."""
 
     curvature: Any
-
-    @property
-    def mean(self) -> Float[Array, " dim"]: ...
-
-    @property
-    def std(self) -> Float[Array, " dim"]: ...
 
     def with_curvature(self, curvature: Any) -> Any:
         """The same family with another curvature."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Factorized, Family, HasCouplings, Startable, split
+from dlrd.families import Factorized, Family, HasCouplings, Refinable, Startable, split
 from dlrd.families.curvature import MAX_WHOLE, diagonal_curvature
 from dlrd.fitting.automatic.start.foothold import find_foothold
 from dlrd.fitting.automatic.start.funnel import Funnel
@@ -119,9 +119,12 @@ def find_footholds(
     if not found.is_found:
         return []
     starts = [Start(family.at_mode(found.mean, found.curvature), "a foothold", funnel=found.funnel)]
-    keeps_couplings = isinstance(starts[0].family, HasCouplings)
+    is_refinable = isinstance(starts[0].family, Refinable)
+    keeps_couplings = isinstance(starts[0].family, HasCouplings) and not is_refinable
     if not isinstance(family, Factorized) and not keeps_couplings:
         there = family.at_mode(found.mean, diagonal_curvature(found.std))
+        if is_refinable:
+            there = there.with_curvature(found.curvature)
         starts.append(Start(there, "a foothold of independent coordinates", funnel=found.funnel))
     return starts
 

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from dlrd.families import Family, Refinable, split
+from dlrd.fitting.automatic.judge.stopping import MAX_CURVATURES
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.start.mode import mean_curvature
 from dlrd.fitting.automatic.start.objective import Objective, host_noise
@@ -25,15 +28,21 @@ def refining_cost(model: Model, family: Family) -> int | None:
     return COST * (model.dim if found is None else found.coloring.num_colors)
 
 
+@eqx.filter_jit
+def _drawn(family: Refinable, noise: Float[Array, "draw noise"]) -> Float[Array, "draw dim"]:
+    """As many each time, so that all numbers of points share one program."""
+    return family.from_noise(noise)
+
+
 def refine(task: Task, state: AutomaticState, num_points: int) -> AutomaticState:
     """Weighs in the mean curvature at draws of the family."""
     family = state.family
     assert isinstance(family, Refinable)
     dtype = jnp.result_type(*jax.tree.leaves(split(state.family)[0]))
     objective = Objective(task.method.model, dtype)
-    half = host_noise(certificate_key(task, state, use=1), (num_points // 2, task.method.model.dim))
-    mean, std = np.asarray(family.mean, float), np.asarray(family.std, float)
-    points = mean + std * np.concatenate([half, -half])
+    half = host_noise(certificate_key(task, state, use=1), (MAX_CURVATURES // 2, family.noise_size))
+    noise = jax.device_put(np.asarray(np.stack([half, -half], axis=1).reshape(MAX_CURVATURES, -1), dtype))
+    points = np.asarray(_drawn(family, noise), float)[: num_points // 2 * 2]
     trust = max(0.5, len(points) / (state.num_curvatures + len(points)))
     refined = family.with_curvature(mean_curvature(objective, points, family.curvature, trust))
     state = state.spent("curvature", objective.num_gradients)
