@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dlrd.families.coloring import Coloring, color
+from dlrd.families.curvature import MAX_WHOLE
 from dlrd.families.elimination import Elimination, Values, eliminate
 from dlrd.families.pattern import Pattern
 from dlrd.families.trainable import Untrained
@@ -33,6 +34,11 @@ class Couplings(Untrained):
     def is_saving(self) -> bool:
         """Whether a Hessian takes so few products that it is worth to be measured."""
         return MIN_SAVING * self.coloring.num_colors <= self.elimination.dim
+
+    @property
+    def is_for_gradients(self) -> bool:
+        """Whether a normal with this pattern is better fitted by gradients alone, as a dense matrix."""
+        return not self.is_saving and self.elimination.dim <= MAX_WHOLE
 
     def seeds(self, dtype: Any) -> Float[np.ndarray, "color dim"]:
         """The directions whose products with the Hessian tell all of it."""
