@@ -15,6 +15,8 @@ from dlrd.families.trainable import Untrained
 MIN_SAVING = 4
 """Times fewer products than coordinates. From gradients a curvature has about dim / 2 times the noise, and a
 product costs two of them: below, these are the better choice."""
+MAX_FILLED = 0.5
+"""Of all pairs of coordinates."""
 
 
 class Couplings(Untrained):
@@ -34,6 +36,12 @@ class Couplings(Untrained):
     def is_saving(self) -> bool:
         """Whether a Hessian takes so few products that it is worth to be measured."""
         return MIN_SAVING * self.coloring.num_colors <= self.elimination.dim
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the factor has so few entries that a dense one has more noise than it needs."""
+        dim = self.elimination.dim
+        return self.elimination.num_entries <= MAX_FILLED * dim * (dim - 1) / 2
 
     @property
     def is_for_gradients(self) -> bool:
