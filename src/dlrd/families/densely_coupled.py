@@ -35,14 +35,14 @@ class DenselyCoupled(eqx.Module):
     kind: type = eqx.field(static=True)  # what users get, a normal of this precision or of its covariance
 
     @classmethod
-    def at(
-        cls, loc: ArrayLike, curvature: SparseCurvature, dtype: DTypeLike, kind: type
-    ) -> "DenselyCoupled":
+    def at(cls, loc: ArrayLike, curvature: SparseCurvature, dtype: DTypeLike, kind: type) -> "DenselyCoupled":
         """The normal with this mean and this precision."""
         couplings = curvature.couplings
         root = _root(couplings.elimination, curvature.factor)
-        arrays = (np.asarray(each, dtype) for each in (loc, root, np.zeros(len(root))))
-        return cls(*arrays, couplings, kind)
+        mean: Any = np.asarray(loc, dtype)
+        noise: Any = np.zeros_like(mean)
+        whole: Any = np.asarray(root, dtype)
+        return cls(mean, whole, noise, couplings, kind)
 
     @property
     def elimination(self) -> Elimination:
@@ -166,8 +166,8 @@ class DenselyCoupled(eqx.Module):
         return weighed + weighed.T
 
     def _of(self, loc: Float[np.ndarray, " dim"], factor: Numbers) -> "DenselyCoupled":
-        arrays = (np.asarray(each, self.root.dtype) for each in (loc, _root(self.elimination, factor)))
-        return self._with(*arrays, self.log_noise)
+        dtype, root = self.root.dtype, _root(self.elimination, factor)
+        return self._with(np.asarray(loc, dtype), np.asarray(root, dtype), self.log_noise)
 
     def _with(self, loc: Any, root: Any, log_noise: Any) -> "DenselyCoupled":
         return DenselyCoupled(loc, root, log_noise, self.couplings, self.kind)

@@ -119,7 +119,9 @@ class FullRankNormal(eqx.Module):
             self.loc + root @ limited(step.loc), root + root @ limited_norm(step.scale_tril)
         )
 
-    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "FullRankNormal | Coupled | DenselyCoupled":
+    def at_mode(
+        self, point: Float[np.ndarray, " dim"], curvature: Curvature
+    ) -> "FullRankNormal | Coupled | DenselyCoupled":
         """Laplace's approximation; where that is sparse, the best normal is so, too, and easier to find."""
         dtype = self.loc.dtype
         if isinstance(curvature, SparseCurvature):

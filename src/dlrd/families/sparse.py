@@ -131,9 +131,8 @@ class SparseNormal(eqx.Module):
         cls, loc: Float[Array, " dim"], root: Float[np.ndarray, "dim dim"], elimination: Elimination
     ) -> "SparseNormal":
         """The normal with the covariance R Rᵀ, R upper triangular in the order of elimination."""
-        factor = np.linalg.inv(root).T
-        lower = factor[elimination.rows, elimination.columns]
-        return cls(loc, *(np.asarray(each, loc.dtype) for each in (factor.diagonal(), lower)), elimination)
+        factor = np.asarray(np.linalg.inv(root).T, loc.dtype)
+        return cls(loc, factor.diagonal(), factor[elimination.rows, elimination.columns], elimination)
 
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
@@ -182,7 +181,9 @@ class SparseNormal(eqx.Module):
         shift = self.elimination.unpermuted(self.elimination.solve_upper(*factor, whitened))
         return self.replaced(self.loc + shift, factor)
 
-    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "SparseNormal | Coupled | DenselyCoupled":
+    def at_mode(
+        self, point: Float[np.ndarray, " dim"], curvature: Curvature
+    ) -> "SparseNormal | Coupled | DenselyCoupled":
         """Laplace's approximation, with the pattern of the curvature, if that has one."""
         dtype = self.loc.dtype
         if isinstance(curvature, SparseCurvature):
@@ -282,14 +283,7 @@ class SparseNormal(eqx.Module):
 def coupled(
     loc: ArrayLike, curvature: SparseCurvature, dtype: DTypeLike, kind: type
 ) -> Coupled | DenselyCoupled:
-    """The normal with this mean and precision, in the form in which it is best fitted.
-
-    Args:
-        loc: the mean.
-        curvature: the precision.
-        dtype: of both.
-        kind: what users get.
-    """
+    """The normal with this mean and precision in the form in which it is best fitted; users get a `kind`."""
     if curvature.couplings.is_for_gradients:
         return DenselyCoupled.at(loc, curvature, dtype, kind)
     return Coupled(SparseNormal.at(loc, curvature, dtype), curvature.couplings, kind)

@@ -6,7 +6,7 @@ not mix such regressions. It is T_jj² Σ_JJ for U, with the covariance Σ, and 
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,8 +20,8 @@ MIN_EIGENVALUE = 1e-10
 ROOT_TWO = 2**0.5
 
 Matrix = Float[np.ndarray, "dim dim"]
-Numbers = tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " entry"]]
-"""A diagonal, and entries below it."""
+Numbers = tuple[Any, Any]
+"""A diagonal, and entries below it, as arrays of any kind."""
 
 
 class Regressions:

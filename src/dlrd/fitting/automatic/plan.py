@@ -130,21 +130,24 @@ def _optimizer_fn(
 
     def make(rate: Any) -> optax.GradientTransformation:
         rule = dynamic_decay(rate, factor=factor, min_travel=min_travel)
-        return optax.chain(_momentum() if is_natural else optax.scale_by_adam(), rule)
+        return _with_momentum(rule) if is_natural else optax.chain(optax.scale_by_adam(), rule)
 
     return make
 
 
-def _momentum() -> optax.GradientTransformation:
-    """Where scales and what they are the scales of can only change together, each step is a small one."""
-    heavy, none = optax.trace(MOMENTUM), optax.identity()
+def _with_momentum(rule: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The rule, behind momentum where the steps are from Hessians.
+
+    Where a scale and what it is the scale of can only change together, each step is a small one.
+    """
+    heavy = optax.chain(optax.trace(MOMENTUM), rule)
 
     def init(params: optax.Params) -> optax.OptState:
-        return (heavy if isinstance(params, SecondOrder) else none).init(params)
+        return (heavy if isinstance(params, SecondOrder) else rule).init(params)
 
     def update(
         updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
     ) -> tuple[optax.Updates, optax.OptState]:
-        return (heavy if isinstance(params, SecondOrder) else none).update(updates, state, params)
+        return (heavy if isinstance(params, SecondOrder) else rule).update(updates, state, params)
 
     return optax.GradientTransformation(init, update)
