@@ -83,6 +83,7 @@ def _evidence(task: Task, state: AutomaticState, done: frozenset[Action]) -> Evi
         num_left=task.max_gradients - state.num_gradients,
         best_bound=float("-inf") if state.best is None else state.best.certificate.elbo_bound,
         is_first=state.judged_at == 0,
+        stretch=(state.latest.step - state.judged_at) / max(state.latest.step, 1),
         is_at_mode=state.search.is_at_mode,
         num_agreed=state.num_agreed,
         can_roll_back=can_roll_back(state),
