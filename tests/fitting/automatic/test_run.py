@@ -4,7 +4,6 @@ import os
 import pathlib
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,9 +16,7 @@ from dlrd.families import member_of
 from dlrd.fitting import loop
 from dlrd.fitting.automatic.fit import fit_automatically
 from dlrd.fitting.automatic.judge.certificate import Certificate
-from dlrd.fitting.automatic.plan import Plan, Task
-from dlrd.fitting.automatic.run import _next_goal
-from dlrd.fitting.automatic.state import AutomaticState, Measured
+from dlrd.fitting.automatic.plan import Plan
 from dlrd.fitting.automatic.steps import stepping, stride
 from dlrd.fitting.request import Aim, Request, Sampling, Stepping, Watching
 
@@ -114,19 +111,6 @@ def test_stride_at_the_end_of_the_budget(
     assert any(lengths)  # some did help
     assert found.outcome is dlrd.Outcome.BUDGET
     check_measured(found, seen)
-
-
-def test_who_has_strode_looks_around_after_as_many_steps(
-    task: Callable[..., Task], state: Callable[..., AutomaticState], certificate: Callable[..., Certificate]
-) -> None:
-    made = task()
-    fresh = state(made)
-    steps = fresh.steps._replace(step=jnp.asarray([64], jnp.int32))
-    looked = Measured(fresh.origin, certificate(), fresh.origin, 64)
-    still = replace(fresh, steps=steps, latest=looked).spent("steps", 512)
-    assert _next_goal(made, still) == 128
-    striding = replace(still, strode_for=20)
-    assert _next_goal(made, striding) == 84
 
 
 def test_diverged_and_resumed(seen: Seen, tmp_path: pathlib.Path) -> None:

@@ -52,7 +52,6 @@ def judge(task: Task, state: AutomaticState) -> tuple[AutomaticState, Outcome]:
     """Does what follows from the latest certificate; `RUNNING` if the fit should go on."""
     assert state.latest is not None
     looked_at, done = state.latest.step, frozenset[Action]()
-    state = replace(state, strode_for=0)
     while True:
         decision = decide(_evidence(task, state, done), task.plan)
         if decision.action is Action.STOP:
@@ -83,7 +82,6 @@ def _evidence(task: Task, state: AutomaticState, done: frozenset[Action]) -> Evi
         num_left=task.max_gradients - state.num_gradients,
         best_bound=float("-inf") if state.best is None else state.best.certificate.elbo_bound,
         is_first=state.judged_at == 0,
-        stretch=(state.latest.step - state.judged_at) / max(state.latest.step, 1),
         is_at_mode=state.search.is_at_mode,
         num_agreed=state.num_agreed,
         can_roll_back=can_roll_back(state),
@@ -110,9 +108,7 @@ def _compare(task: Task, state: AutomaticState, num_draws: int) -> AutomaticStat
 def _num_draws(task: Task, state: AutomaticState) -> int:
     """Of the next certificate: few as long as the noise of the steps alone must keep the gap too large."""
     num_steps, share = state.gradients["steps"], CERTIFICATE_SHARE
-    if state.strode_for:
-        num_steps = state.strode_for * step_cost(task, state)
-    elif state.latest is not None:
+    if state.latest is not None:
         seen = state.latest.certificate
         expected = seen.noise * seen.num_draws / ((1 + MAX_CERTIFICATE_SHARE) * num_steps)
         share = ROUGH_SHARE if expected > CERTAIN * task.tolerance else CERTIFICATE_SHARE
@@ -124,8 +120,6 @@ def _next_goal(task: Task, state: AutomaticState) -> int:
     """The step behind which the next certificate is due: each time twice as many, or what is affordable."""
     looked_at = 0 if state.latest is None else state.latest.step
     stop = steps_for(task, state, task.first_gradients)
-    if state.strode_for:  # as far again: who travels, looks around often
-        stop = looked_at + state.strode_for
     while stop <= looked_at:
         stop *= 2
     # With a certificate behind the last step, for which what is left must not be too little.

@@ -19,7 +19,7 @@ from dlrd.fitting.history import Recorder
 from dlrd.fitting.outcome import Outcome
 from dlrd.models import Model
 
-_NUMBERS = ("num_agreed", "num_rollbacks", "strode_for", "num_curvatures", "judged_at", "gradients")
+_NUMBERS = ("num_agreed", "num_rollbacks", "num_curvatures", "judged_at", "gradients")
 """Fields of the state that are plain data."""
 _ARRAYS = ("log_ratios", "gradients")
 """Fields of a certificate that are arrays; all others are plain data."""

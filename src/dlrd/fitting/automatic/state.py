@@ -52,7 +52,6 @@ class AutomaticState:
     judged_at: int = 0  # the step of the latest certificate from which consequences were drawn
     num_agreed: int = 0  # comparisons in a row that saw no improvement beyond the tolerance
     num_rollbacks: int = 0
-    strode_for: int = 0  # steps that the latest stride followed, if nothing else has happened since
     num_curvatures: int = 1  # Hessians behind the curvature that the family carries
     search: Search = NOT_SEARCHED
 

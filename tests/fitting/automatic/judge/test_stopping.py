@@ -10,7 +10,6 @@ from dlrd.fitting.automatic.judge.stopping import (
     CAUTION,
     MIN_OUTSIDE,
     MIN_SETTLED,
-    MIN_STRETCH,
     Action,
     Decision,
     Evidence,
@@ -77,15 +76,7 @@ def test_a_sure_certificate_stops() -> None:
 
 
 def test_what_another_move_would_gain_must_be_small_too() -> None:
-    assert decided(SURE | {"gain": 0.009, "num_draws": 4096}).action is Action.STRIDE
-
-
-def test_a_short_way_makes_nothing_sure() -> None:
-    """Whatever was seen behind it; nor is it worth more draws, or a correction."""
-    corrected = {"gap": 0.004, "noise": 0.001, "corrected_error": 1e-4}
-    for seen in (SURE, NOISY, SURE | corrected):
-        assert decided(seen, stretch=MIN_STRETCH).action is not Action.GO_ON
-        assert decided(seen, stretch=0.99 * MIN_STRETCH).action is Action.GO_ON
+    assert decided(SURE | {"gain": 0.009, "num_draws": 4096}).action is Action.GO_ON
 
 
 WIDE = 0.2
@@ -205,8 +196,7 @@ def test_rolls_back_without_a_gradient_a_nat_is_enough() -> None:
 
 def test_strides_where_moving_on_surely_gains() -> None:
     assert decided(FAR) == Decision(Action.STRIDE)
-    assert decided({"gain": 0.02, "gain_error": 0.0101}).action is Action.GO_ON
-    assert decided({"gain": 0.0079, "gain_error": 0.001}).action is Action.GO_ON  # small enough to be sure
+    assert decided({"gain": 0.02, "gain_error": 0.0051}).action is Action.GO_ON
 
 
 def test_strides_once() -> None:

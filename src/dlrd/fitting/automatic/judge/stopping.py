@@ -22,9 +22,6 @@ MIN_SETTLED = 4 * FIRST_GRADIENTS
 """Gradients of the steps before a tolerance that is wider than the usual one is believed to be reached."""
 CAUTION = 0.5
 """Share of the tolerance that a fit must reach which did not begin at a mode."""
-MIN_STRETCH = 0.3
-"""Share of all steps that must lie behind the one before a certificate that makes sure: of a short way,
-another one like it would gain little, however far the optimum is."""
 FALL_ERRORS = 5.0
 """Standard errors by which an ELBO must be below the best one to count as fallen."""
 NUM_AGREED = 2
@@ -63,7 +60,6 @@ class Evidence(NamedTuple):
     num_left: int  # gradients, of the budget
     best_bound: float = -np.inf  # the highest that an ELBO was measured to be above
     is_first: bool = False  # whether only the start came before
-    stretch: float = 1.0  # steps since the certificate before, as a share of all
     is_at_mode: bool = True  # whether the fit began at one, or was not to look for any
     num_agreed: int = 0  # comparisons in a row that saw no improvement
     can_roll_back: bool = True
@@ -71,11 +67,6 @@ class Evidence(NamedTuple):
         None  # gradients of a Hessian, if the family carries one to be brought up to date
     )
     done: frozenset[Action] = frozenset()  # since the certificate
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the way since the certificate before is too short to make sure."""
-        return self.stretch < MIN_STRETCH
 
     @property
     def certain_tolerance(self) -> float:
@@ -107,14 +98,12 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
         )
     if np.isnan(seen.gap):
         return _without_gap(evidence)
-    can_end = not seen.share_bad and not evidence.is_short
-    if is_certain(seen, evidence.certain_tolerance) and can_end:
+    if is_certain(seen, evidence.certain_tolerance) and not seen.share_bad:
         return Decision(Action.STOP, Outcome.CERTIFIED)
-    can_correct = can_end and evidence.num_left >= MIN_DRAWS
+    can_correct = not seen.share_bad and evidence.num_left >= MIN_DRAWS
     if can_correct and is_certain(_after_correction(seen), evidence.corrected_tolerance):
         return Decision(Action.CORRECT)
-    # What keeps the fit from being sure, and surely goes on.
-    is_far = seen.gain_bound > evidence.certain_tolerance and seen.gain > CONFIDENCE * seen.gain_error
+    is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.tolerance
     if is_far and plan.has_strides and Action.STRIDE not in done:
         return Decision(Action.STRIDE)
     num_points = _num_curvatures(evidence) if plan.is_updating else 0
@@ -154,8 +143,7 @@ def _is_worth_more_draws(evidence: Evidence) -> bool:
     # What a correction with twice the draws is expected to leave.
     longer = seen._replace(noise=0.5 * seen.noise, corrected_error=0.5 * seen.corrected_error)
     return (
-        not evidence.is_short
-        and (
+        (
             seen.gap <= PROMISING * CERTAIN * tolerance
             or longer.corrected_bound <= CERTAIN * evidence.corrected_tolerance
         )

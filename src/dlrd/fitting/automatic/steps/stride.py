@@ -31,16 +31,8 @@ def take_stride(task: Task, state: AutomaticState) -> AutomaticState:
     state = state.spent("certificates", num_gradients)
     if found is now:
         return state
-    num_steps = state.step - state.judged_at
-    moved = replace(state, origin=found, rest=split(found)[1], strode_for=num_steps)
-    return moved.restarted(task.method, found, task.key, _rate(task, state))
-
-
-def _rate(task: Task, state: AutomaticState) -> float:
-    """One decay back: slower than the first, whose noise would hide the next part of the way."""
-    now = float(state.recorder.latest(1).learning_rate[-1])
-    first = task.first_rate * task.plan.factor**state.num_rollbacks
-    return min(now / task.plan.factor, first)
+    moved = replace(state, origin=found, rest=split(found)[1])
+    return moved.restarted(task.method, found, task.key, state.rate)
 
 
 def stride(
