@@ -8,6 +8,7 @@ import pytest
 
 from dlrd.families import ordering, split
 from dlrd.families.couplings import MIN_SAVING, Couplings, couplings
+from dlrd.families.curvature import MAX_WHOLE
 from dlrd.families.pattern import Pattern
 
 
@@ -94,6 +95,19 @@ def test_few_colours_are_a_saving():
     assert made(chain(3 * MIN_SAVING), 2).is_saving
     assert not made(chain(3 * MIN_SAVING - 1), 2).is_saving
     assert not made(dense(), 2).is_saving
+
+
+def test_gradients_serve_where_nothing_is_spared_and_a_dense_matrix_is_small():
+    assert not made(chain(3 * MIN_SAVING), 2).is_for_gradients
+    assert made(chain(3 * MIN_SAVING - 1), 2).is_for_gradients
+    many = pattern(MAX_WHOLE + 1, [(i, j) for i in range(MAX_WHOLE - 49, MAX_WHOLE + 1) for j in range(i)])
+    assert not made(many, 2).is_saving
+    assert not made(many, 2).is_for_gradients
+
+
+def test_a_factor_is_sparse_if_most_pairs_are_not_in_it():
+    assert made(chain(8), 2).is_sparse
+    assert not made(dense(), 2).is_sparse
 
 
 def test_what_fills_too_much_has_none():

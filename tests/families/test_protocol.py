@@ -15,12 +15,15 @@ from dlrd.families import (
     Natural,
     Patterned,
     SecondOrder,
+    Settling,
     Startable,
     Stratified,
 )
 from dlrd.families.coupled import Coupled
 from dlrd.families.couplings import couplings
+from dlrd.families.densely_coupled import DenselyCoupled
 from dlrd.families.pattern import Pattern
+from dlrd.families.sparse_curvature import SparseCurvature
 
 PROTOCOLS = (
     Certifiable,
@@ -32,6 +35,7 @@ PROTOCOLS = (
     Natural,
     Patterned,
     SecondOrder,
+    Settling,
     Startable,
     Stratified,
 )
@@ -55,6 +59,10 @@ def coupled() -> Coupled:
     return Coupled(normal, pairs, SparseNormal)
 
 
+def densely_coupled() -> DenselyCoupled:
+    return DenselyCoupled.at(np.zeros(2), SparseCurvature.unit(coupled().couplings), float, SparseNormal)
+
+
 @pytest.mark.parametrize(
     ("family", "met"),
     [
@@ -65,6 +73,7 @@ def coupled() -> Coupled:
         (LowRankNormal.standard(2), NORMAL | {Certifiable, Startable}),
         (SparseNormal.standard(2), NORMAL | {Certifiable, Patterned, Startable}),
         (coupled(), NORMAL | {Certifiable, HasCouplings, SecondOrder}),
+        (densely_coupled(), NORMAL | {Certifiable, HasCouplings, Settling}),
         (Mixture([MeanFieldNormal.standard(2)] * 2), {Family, Stratified}),
         (jax.random, set()),
     ],

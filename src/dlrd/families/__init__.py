@@ -20,12 +20,14 @@ from dlrd.families.protocol import (
     Quantiled,
     Refinable,
     SecondOrder,
+    Settling,
     Startable,
     Stratified,
     Structured,
     WorkingForm,
     log_prob_of,
     member_of,
+    settled,
     started,
 )
 from dlrd.families.sparse import SparseNormal
@@ -54,6 +56,7 @@ __all__ = [
     "Quantiled",
     "Refinable",
     "SecondOrder",
+    "Settling",
     "SparseNormal",
     "Startable",
     "Stratified",
@@ -64,6 +67,7 @@ __all__ = [
     "frozen",
     "log_prob_of",
     "member_of",
+    "settled",
     "split",
     "started",
 ]

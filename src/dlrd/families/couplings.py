@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from dlrd.families.coloring import Coloring, color
+from dlrd.families.curvature import MAX_WHOLE
 from dlrd.families.elimination import Elimination, Values, eliminate
 from dlrd.families.pattern import Pattern
 from dlrd.families.trainable import Untrained
@@ -14,6 +15,8 @@ from dlrd.families.trainable import Untrained
 MIN_SAVING = 4
 """Times fewer products than coordinates. From gradients a curvature has about dim / 2 times the noise, and a
 product costs two of them: below, these are the better choice."""
+MAX_FILLED = 0.5
+"""Of all pairs of coordinates."""
 
 
 class Couplings(Untrained):
@@ -33,6 +36,17 @@ class Couplings(Untrained):
     def is_saving(self) -> bool:
         """Whether a Hessian takes so few products that it is worth to be measured."""
         return MIN_SAVING * self.coloring.num_colors <= self.elimination.dim
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the factor has so few entries that a dense one has more noise than it needs."""
+        dim = self.elimination.dim
+        return self.elimination.num_entries <= MAX_FILLED * dim * (dim - 1) / 2
+
+    @property
+    def is_for_gradients(self) -> bool:
+        """Whether a normal with this pattern is better fitted by gradients alone, as a dense matrix."""
+        return not self.is_saving and self.elimination.dim <= MAX_WHOLE
 
     def seeds(self, dtype: Any) -> Float[np.ndarray, "color dim"]:
         """The directions whose products with the Hessian tell all of it."""

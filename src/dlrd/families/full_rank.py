@@ -16,7 +16,9 @@ from dlrd.families._noise import standard_log_prob, standard_noise
 from dlrd.families._quantiles import normal_quantiles
 from dlrd.families.coupled import Coupled
 from dlrd.families.curvature import Curvature, DenseCurvature
-from dlrd.families.sparse import SparseNormal
+from dlrd.families.densely_coupled import DenselyCoupled
+from dlrd.families.elimination import Elimination
+from dlrd.families.sparse import coupled
 from dlrd.families.sparse_curvature import SparseCurvature
 
 
@@ -60,6 +62,14 @@ class FullRankNormal(eqx.Module):
         """N(0, I) in `dim` dimensions, in the default float type."""
         check_count("dim", dim)
         return cls(np.zeros(dim), np.eye(dim))
+
+    @classmethod
+    def of_root(
+        cls, loc: Float[Array, " dim"], root: Float[np.ndarray, "dim dim"], elimination: Elimination
+    ) -> "FullRankNormal":
+        """The normal with the covariance R Rᵀ, R upper triangular in the order of elimination."""
+        half = np.linalg.qr(root[np.asarray(elimination.position)].T)[1].T
+        return cls(loc, np.asarray(half * np.sign(half.diagonal()), loc.dtype))
 
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
@@ -109,11 +119,13 @@ class FullRankNormal(eqx.Module):
             self.loc + root @ limited(step.loc), root + root @ limited_norm(step.scale_tril)
         )
 
-    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "FullRankNormal | Coupled":
+    def at_mode(
+        self, point: Float[np.ndarray, " dim"], curvature: Curvature
+    ) -> "FullRankNormal | Coupled | DenselyCoupled":
         """Laplace's approximation; where that is sparse, the best normal is so, too, and easier to find."""
         dtype = self.loc.dtype
         if isinstance(curvature, SparseCurvature):
-            return Coupled(SparseNormal.at(point, curvature, dtype), curvature.couplings, FullRankNormal)
+            return coupled(point, curvature, dtype, FullRankNormal)
         is_whole = isinstance(curvature, DenseCurvature)
         root = curvature.root if is_whole else np.diag(np.asarray(curvature.diagonal) ** -0.5)
         return FullRankNormal(np.asarray(point, dtype), np.asarray(root, dtype))

@@ -216,6 +216,15 @@ class Correctable(Certifiable, Protocol):
 
 
 @runtime_checkable
+class Settling(Protocol):
+    """A form that fits work with whose steps, and averages of them, may lead out of the family."""
+
+    def settled(self) -> Any:
+        """The nearest member of the family, on the host."""
+        ...
+
+
+@runtime_checkable
 class Structured(Protocol):
     """A family whose arrays have a structure of their own, which files keep beside them."""
 
@@ -266,6 +275,11 @@ def log_prob_of(family: Any, noise: Any, draws: Any) -> Float[Array, "*batch"]:
 def started(family: Any) -> Any:
     """The family in the form that automatic fits work with."""
     return family.as_start() if isinstance(family, Startable) else family
+
+
+def settled(family: Any) -> Any:
+    """The family itself, or the nearest of its kind where steps may have led out of that."""
+    return family.settled() if isinstance(family, Settling) else family
 
 
 def member_of(family: Any) -> Any:

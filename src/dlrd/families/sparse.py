@@ -16,6 +16,7 @@ from dlrd.families._noise import standard_log_prob, standard_noise
 from dlrd.families._quantiles import normal_quantiles
 from dlrd.families.coupled import Coupled
 from dlrd.families.curvature import Curvature
+from dlrd.families.densely_coupled import DenselyCoupled
 from dlrd.families.elimination import Elimination, Values, eliminate
 from dlrd.families.pattern import Pattern
 from dlrd.families.sparse_curvature import SparseCurvature
@@ -125,6 +126,14 @@ class SparseNormal(eqx.Module):
         mean, diagonal, lower = (np.asarray(each, dtype) for each in (loc, *curvature.factor))
         return cls(mean, diagonal, lower, curvature.couplings.elimination)
 
+    @classmethod
+    def of_root(
+        cls, loc: Float[Array, " dim"], root: Float[np.ndarray, "dim dim"], elimination: Elimination
+    ) -> "SparseNormal":
+        """The normal with the covariance R Rᵀ, R upper triangular in the order of elimination."""
+        factor = np.asarray(np.linalg.inv(root).T, loc.dtype)
+        return cls(loc, factor.diagonal(), factor[elimination.rows, elimination.columns], elimination)
+
     def sample(
         self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()
     ) -> Float[Array, "*sample_shape dim"]:
@@ -172,11 +181,13 @@ class SparseNormal(eqx.Module):
         shift = self.elimination.unpermuted(self.elimination.solve_upper(*factor, whitened))
         return self.replaced(self.loc + shift, factor)
 
-    def at_mode(self, point: Float[np.ndarray, " dim"], curvature: Curvature) -> "SparseNormal | Coupled":
+    def at_mode(
+        self, point: Float[np.ndarray, " dim"], curvature: Curvature
+    ) -> "SparseNormal | Coupled | DenselyCoupled":
         """Laplace's approximation, with the pattern of the curvature, if that has one."""
         dtype = self.loc.dtype
         if isinstance(curvature, SparseCurvature):
-            return Coupled(SparseNormal.at(point, curvature, dtype), curvature.couplings, SparseNormal)
+            return coupled(point, curvature, dtype, SparseNormal)
         apart = SparseNormal.standard(len(point)).elimination
         diagonal = np.sqrt(np.asarray(curvature.diagonal, dtype))[np.asarray(apart.order)]
         return SparseNormal(np.asarray(point, dtype), diagonal, np.zeros(apart.num_entries, dtype), apart)
@@ -267,6 +278,15 @@ class SparseNormal(eqx.Module):
     def scale_tril(self) -> Float[Array, "dim dim"]:
         """The lower triangular root of `covariance`, for `dlrd.kl` and `dlrd.jeffreys`."""
         return jnp.linalg.cholesky(self.covariance)
+
+
+def coupled(
+    loc: ArrayLike, curvature: SparseCurvature, dtype: DTypeLike, kind: type
+) -> Coupled | DenselyCoupled:
+    """The normal with this mean and precision in the form in which it is best fitted; users get a `kind`."""
+    if curvature.couplings.is_for_gradients:
+        return DenselyCoupled.at(loc, curvature, dtype, kind)
+    return Coupled(SparseNormal.at(loc, curvature, dtype), curvature.couplings, kind)
 
 
 @eqx.filter_jit

@@ -47,6 +47,36 @@ def is_coupled_only(family: dlrd.SparseNormal, pattern: np.ndarray) -> bool:
     return bool(np.all(precision[~pattern] < rounding) and np.mean(precision[pattern] > rounding) > 0.9)
 
 
+NUM_ROWS, NUM_COLUMNS = 10, 80
+CROSSED = np.eye(NUM_ROWS + NUM_COLUMNS, dtype=bool)
+CROSSED[:NUM_ROWS, NUM_ROWS:] = CROSSED[NUM_ROWS:, :NUM_ROWS] = True
+
+
+def crossed(z: jax.Array) -> jax.Array:
+    """Counts in a table of two-way effects: as many colours as rows, and one, no saving in 90 dimensions."""
+    logs = z[:NUM_ROWS, None] + z[NUM_ROWS:]
+    counts = jnp.asarray(np.random.default_rng(0).poisson(2, logs.shape), z.dtype)
+    return jnp.sum(counts * logs - jnp.exp(logs)) - 0.5 * jnp.sum(z**2)
+
+
+def test_many_colours_are_fitted_by_gradients_alone() -> None:
+    """The sparse answer is that of the best full-rank normal, and has the pattern of the model."""
+    dim = NUM_ROWS + NUM_COLUMNS
+    with jax.enable_x64(True):
+        fit = fitted(crossed, dlrd.SparseNormal.standard(dim))
+        assert isinstance(fit.family, dlrd.SparseNormal)
+        assert fit.outcome is dlrd.Outcome.CERTIFIED
+        precision = fit.family.precision.toarray()
+        np.testing.assert_array_equal(precision[NUM_ROWS:, NUM_ROWS:] != 0, np.eye(NUM_COLUMNS, dtype=bool))
+        # The best normal of all has the mean curvature for its precision: how far that is from it, without
+        # the noise of the draws, which is not the same in both halves.
+        draws = fit.family.sample(jax.random.key(1), (2, 250))
+        hessians = -np.mean(jax.lax.map(jax.vmap(jax.hessian(crossed)), draws), axis=1)
+        root = np.linalg.cholesky(np.asarray(fit.family.covariance))
+        one, other = (root.T @ each @ root - np.eye(dim) for each in hessians)
+        assert 0.25 * np.sum(one * other) < default_tolerance(dim)
+
+
 @pytest.fixture(scope="module")
 def sparse_chain() -> dlrd.Fit:
     return fitted(chained, dlrd.SparseNormal.standard(NUM_CHAIN))

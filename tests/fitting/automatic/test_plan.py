@@ -10,7 +10,11 @@ import optax
 import pytest
 
 import dlrd
-from dlrd.fitting.automatic.plan import ADAM_RATE, NATURAL_RATE, Plan, Task, default_tolerance
+from dlrd.families import split
+from dlrd.families.coupled import Coupled
+from dlrd.families.couplings import couplings
+from dlrd.families.pattern import Pattern
+from dlrd.fitting.automatic.plan import ADAM_RATE, MOMENTUM, NATURAL_RATE, Plan, Task, default_tolerance
 from dlrd.fitting.request import Aim
 from dlrd.gradients.sobol import MAX_CHEAP
 
@@ -110,7 +114,7 @@ def test_estimator_that_cannot_do_with_the_family_is_refused(task: MakeTask) -> 
     [
         (MEAN_FIELD, 8, "sobol_pairs"),
         (MEAN_FIELD, 7, "sobol"),
-        (FULL_RANK, 8, "sobol"),
+        (FULL_RANK, 8, "sobol_pairs"),
         (dlrd.MeanFieldNormal.standard(MAX_CHEAP), 8, "sobol_pairs"),
         (dlrd.MeanFieldNormal.standard(MAX_CHEAP + 1), 8, "independent"),
     ],
@@ -119,6 +123,21 @@ def test_estimator_that_cannot_do_with_the_family_is_refused(task: MakeTask) -> 
 def test_sobol_sequence_where_that_pays(task: MakeTask, family: Any, num_draws: int, draws: str) -> None:
     made = task(family=family, num_draws=num_draws)
     assert (made.method.num_draws, made.method.draws) == (num_draws, draws)
+
+
+def test_steps_from_hessians_have_momentum_and_no_others(task: MakeTask) -> None:
+    """With the same gradient twice, the second step is longer by the momentum's share of the first."""
+    made: Any = task().method.optimizer
+    pairs = couplings(Pattern(2, np.array([1]), np.array([0])))
+    assert pairs is not None
+    normal = dlrd.SparseNormal([0.0, 0.0], [1.0, 1.0], [0.0], pairs.elimination)
+    for family, share in ((FULL_RANK, 0.0), (Coupled(normal, pairs, dlrd.SparseNormal), MOMENTUM)):
+        params = split(family)[0]
+        state = made(0.1).init(params)
+        first, state = made(0.1).update(jax.tree.map(jnp.ones_like, params), state, params)
+        second, _ = made(0.1).update(jax.tree.map(jnp.ones_like, params), state, params)
+        for one, other in zip(*map(jax.tree.leaves, (first, second)), strict=True):
+            np.testing.assert_allclose(other, (1 + share) * one, rtol=1e-6)
 
 
 def test_plan_may_say_where_the_draws_come_from(task: MakeTask) -> None:

@@ -10,7 +10,7 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Key
 
-from dlrd.families import Family, Natural, Refinable, started
+from dlrd.families import Family, Natural, SecondOrder, started
 from dlrd.fitting.request import Aim
 from dlrd.fitting.step import Draws, Method
 from dlrd.gradients import Estimator, natural_gradient, score_function, sticking_the_landing
@@ -22,6 +22,8 @@ NATURAL_RATE, ADAM_RATE = 0.3, 1e-2
 """First rates: of natural gradients, and of Adam for all others."""
 FACTOR, MIN_TRAVEL = 0.3, 3.0
 """Of the rule: gentler than the paper's, with a floor for the windows."""
+MOMENTUM = 0.85
+"""Of steps from Hessians, whose noise is small beside the way that they often have to go."""
 FIRST_GRADIENTS = 256
 """Of the steps before the first certificate, and of that; twice as many steps before the next."""
 MIN_FIRST_GRADIENTS, FIRST_SHARE = 16, 0.125
@@ -116,9 +118,8 @@ def _draws(model: Model, family: Family, gradient: Estimator | None, num_draws: 
         return "independent"
     if not isinstance(family, Natural) or family.noise_size > MAX_CHEAP:
         return "independent"
-    # A mirror image tells nothing new about correlations, unless the gradients of a known quadratic are taken
-    # away: most of what is left is the same on both sides, and cancels.
-    return "sobol_pairs" if isinstance(started(family), Refinable) and num_draws % 2 == 0 else "sobol"
+    # In the mean of a draw and its mirror image nothing is left of third derivatives, most of the noise.
+    return "sobol_pairs" if num_draws % 2 == 0 else "sobol"
 
 
 @functools.lru_cache(maxsize=16)
@@ -129,6 +130,24 @@ def _optimizer_fn(
 
     def make(rate: Any) -> optax.GradientTransformation:
         rule = dynamic_decay(rate, factor=factor, min_travel=min_travel)
-        return rule if is_natural else optax.chain(optax.scale_by_adam(), rule)
+        return _with_momentum(rule) if is_natural else optax.chain(optax.scale_by_adam(), rule)
 
     return make
+
+
+def _with_momentum(rule: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The rule, behind momentum where the steps are from Hessians.
+
+    Where a scale and what it is the scale of can only change together, each step is a small one.
+    """
+    heavy = optax.chain(optax.trace(MOMENTUM), rule)
+
+    def init(params: optax.Params) -> optax.OptState:
+        return (heavy if isinstance(params, SecondOrder) else rule).init(params)
+
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        return (heavy if isinstance(params, SecondOrder) else rule).update(updates, state, params)
+
+    return optax.GradientTransformation(init, update)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from dlrd.families import Family, split
+from dlrd.families import Family, settled, split
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, Certificate
 from dlrd.fitting.automatic.start.funnel import Funnel
 from dlrd.fitting.average import TailAverage
@@ -91,12 +91,12 @@ class AutomaticState:
     @property
     def family(self) -> Family:
         """The family at the average over the tail."""
-        return eqx.combine(_averaged(self.steps.average, self.steps.trainable), self.rest)
+        return settled(eqx.combine(_averaged(self.steps.average, self.steps.trainable), self.rest))
 
     @property
     def last_iterate(self) -> Family:
         """The family after the latest step."""
-        return eqx.combine(_averaged(None, self.steps.trainable), self.rest)
+        return settled(eqx.combine(_averaged(None, self.steps.trainable), self.rest))
 
     def answer(self, outcome: Outcome) -> Measured | None:
         """What a fit with this outcome gives: the latest, or the best if the ELBO was surely higher there.

@@ -13,6 +13,7 @@ from dlrd.families import member_of, started
 from dlrd.families.coupled import Coupled
 from dlrd.families.curvature import DenseCurvature, LowRankCurvature
 from dlrd.families.curved import Curved
+from dlrd.families.densely_coupled import DenselyCoupled
 from dlrd.fitting.automatic.start.candidates import Start, as_given, find_footholds, find_modes
 from dlrd.fitting.automatic.start.foothold import TOLERANCE
 from dlrd.fitting.automatic.start.objective import Objective
@@ -212,16 +213,24 @@ def chained(z: jax.Array) -> jax.Array:
     return -0.5 * jnp.sum(z**2) - 0.5 * jnp.sum(jnp.diff(z) ** 2)
 
 
-@pytest.mark.parametrize(("kind", "dim"), [(dlrd.SparseNormal, 6), (dlrd.FullRankNormal, 12)])
-def test_foothold_with_a_pattern_is_the_only_one(kind: Any, dim: int) -> None:
-    """A full-rank normal has it where four times the three colours of a chain are no more than dimensions."""
+@pytest.mark.parametrize(
+    ("kind", "dim", "form"),
+    [
+        (dlrd.SparseNormal, 6, DenselyCoupled),
+        (dlrd.SparseNormal, 12, Coupled),
+        (dlrd.FullRankNormal, 12, Coupled),
+    ],
+)
+def test_foothold_with_a_pattern_is_the_only_one(kind: Any, dim: int, form: type) -> None:
+    """Hessians serve where four times the three colours of a chain are no more than dimensions."""
     (start,) = foothold_of(objective_of(chained, dim), kind.standard(dim))
-    assert isinstance(start.family, Coupled)
+    assert isinstance(start.family, form)
     assert isinstance(start.family.member, kind)
     pattern = start.family.couplings.pattern
     assert sorted(zip(pattern.rows, pattern.columns, strict=True)) == [(i + 1, i) for i in range(dim - 1)]
     hessian = -jax.hessian(chained)(jnp.zeros(dim))
-    np.testing.assert_allclose(start.family.normal.precision.toarray(), hessian, rtol=1e-12, atol=1e-12)
+    precision = np.linalg.inv(start.family.member.covariance)
+    np.testing.assert_allclose(precision, hessian, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("center", [LOW, HIGH])

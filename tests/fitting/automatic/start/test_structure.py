@@ -95,7 +95,7 @@ def test_sparse_where_the_family_asks_for_it() -> None:
 
 
 def test_sparse_for_a_full_rank_normal_where_that_spares_much() -> None:
-    """Four times the three colours of a chain are twelve dimensions."""
+    """Four times the three colours of a chain are twelve dimensions; of a few, all become a dense block."""
     for dim, kind in ((11, DenseCurvature), (12, SparseCurvature)):
         points = points_in(dim)
         curvature, _ = survey_of(objective_of(chained, dim), dlrd.FullRankNormal, dim).at_the_end(

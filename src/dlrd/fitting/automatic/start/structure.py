@@ -103,7 +103,9 @@ class Survey:
         pattern, _ = find_pattern(products, self._dim, np.random.default_rng(0))
         found = None if pattern is None else couplings(pattern)
         is_saving = found is not None and found.is_saving
-        is_wanted = self._needs_pattern or (is_saving and (self._needs_whole or self._dim > MAX_WHOLE))
+        is_sparse = found is not None and found.is_sparse and self._dim <= MAX_WHOLE
+        is_wanted = self._needs_pattern or (self._needs_whole and is_sparse)
+        is_wanted |= is_saving and (self._needs_whole or self._dim > MAX_WHOLE)
         self._couplings = found if is_wanted else None
 
     def _positive(self, products: Float[np.ndarray, "color dim"], std: _Vector) -> Curvature:
