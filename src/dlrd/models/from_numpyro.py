@@ -1,7 +1,6 @@
 """A model from a NumPyro model."""
 
 import functools
-import hashlib
 import inspect
 import math
 import warnings
@@ -13,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 from numpyro import handlers
-from numpyro.infer import Predictive, initialize_model, log_likelihood
+from numpyro.infer import Predictive, log_likelihood
 from numpyro.infer.util import constrain_fn, unconstrain_fn
 from numpyro.primitives import Messenger
 
 from dlrd.checks import shown
 from dlrd.models.flat import FunctionModel
 from dlrd.models.names import free_names
-from dlrd.models.numpyro_sites import find_sites, in_a_sentence
+from dlrd.models.numpyro_template import fingerprint, is_data, looked_at
 
 BATCH_SIZE = 100
 """Draws that are taken through the model at a time."""
@@ -28,6 +27,9 @@ BATCH_SIZE = 100
 
 class NumPyroModel(FunctionModel):
     """A NumPyro model with its data; equal to others of the same function and the same data.
+
+    Arrays among the arguments are data, which programs take as arguments of their own, unless the model looks
+    at their numbers as it runs.
 
     A draw holds the unconstrained values of the latent sites, in the order of their names, as NumPyro's own
     samplers have them. The log density is NumPyro's, with the Jacobians of the supports.
@@ -40,22 +42,22 @@ class NumPyroModel(FunctionModel):
 
     def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
         leaves, form = jax.tree.flatten((args, kwargs))
-        # What jax traces of a model holds numbers of the precision of now, and is of no use in another.
-        self._content = model, form, tuple(map(_fingerprint, leaves)), jnp.zeros(()).dtype
         # Users may go on with their arrays.
         leaves = [each.copy() if isinstance(each, np.ndarray) else each for each in leaves]
-        self.args, self.kwargs = form.unflatten(leaves)
+        try:
+            found = looked_at(model, form, leaves, is_data)
+        except Exception:  # of any kind: it may be a model that looks at the numbers of its data
+            found = looked_at(model, form, leaves, lambda leaf: False)
+        self._template, data, self.sites, values = found
         self.model = model
-        bound = functools.partial(model, *self.args, **self.kwargs)
-        self.sites, values = find_sites(bound)
         if values.params:
             warnings.warn(
                 f"param sites are not fitted, and {', '.join(values.params)} will stay as at the start, "
                 "as in NumPyro's samplers.",
                 stacklevel=3,
             )
-        self._bound = handlers.substitute(bound, data=values.params)
-        self._shapes, potential_fn = _potential(self._bound)
+        self._params = values.params
+        self._shapes, self._potential_fn = self._template.potential(data, values.params)
         sizes = [math.prod(shape) for shape in self._shapes.values()]
         self._starts = dict(zip(self._shapes, np.cumsum([0, *sizes]).tolist(), strict=False))
         names = tuple(
@@ -63,10 +65,15 @@ class NumPyroModel(FunctionModel):
             for name, shape in self._shapes.items()
             for each in free_names(shape, name, self.sites.latent[name])
         )
-        super().__init__(lambda draw: -potential_fn(self.unraveled(draw)), (sum(sizes),), names)
+        super().__init__(self.log_density, (sum(sizes),), names, data or None)
         self.dims, self.coords = self.sites.dims, self.sites.coords
         self.observed_data = {name: np.asarray(value) for name, value in values.observed.items()}
-        self.constant_data = _constants(model, self.args, self.kwargs, self.observed_data)
+        own_args, own_kwargs = form.unflatten(leaves)
+        self.constant_data = _constants(model, own_args, own_kwargs, self.observed_data)
+
+    def log_density(self, draw: Float[Array, " dim"]) -> Float[Array, ""]:
+        args, kwargs = self._arguments
+        return -self._potential_fn(*args, **kwargs)(self.unraveled(draw))
 
     def constrained(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
         """The latent and the deterministic sites."""
@@ -117,7 +124,8 @@ class NumPyroModel(FunctionModel):
 
     def _each(self, method: str, rows: Any) -> Any:
         """A method of one draw for all, a batch at a time."""
-        return _mapped(self, method)(rows)
+        data, form = jax.tree.flatten(self)
+        return _mapped(form, method)(data, rows)
 
     def _variables(self, draw: Float[Array, " dim"]) -> dict[str, Array]:
         return constrain_fn(self._seeded, (), {}, self.unraveled(draw), return_deterministic=True)
@@ -148,8 +156,32 @@ class NumPyroModel(FunctionModel):
         return handlers.seed(self._bound, jax.random.key(0))
 
     @property
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the model is called with."""
+        return self._template.arguments(jax.tree.map(jnp.asarray, self._data or ()))
+
+    @property
+    def _bound(self) -> Callable[[], Any]:
+        args, kwargs = self._arguments
+        return handlers.substitute(functools.partial(self.model, *args, **kwargs), data=self._params)
+
+    @property
     def _identity(self) -> tuple[Any, ...]:
-        return self._content
+        return self._template, tuple(map(fingerprint, jax.tree.leaves(self._params)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, NumPyroModel)
+            and self._identity == other._identity
+            and self._contents == other._contents
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _contents(self) -> tuple[Any, ...]:
+        return tuple(map(fingerprint, jax.tree.leaves(self._data)))
 
 
 class Unobserved(Messenger):
@@ -190,40 +222,13 @@ def numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> NumPyroMode
 
 
 @functools.lru_cache(maxsize=8)
-def _mapped(model: NumPyroModel, method: str) -> Callable[[Any], Any]:
-    """A method of one draw as a program for many."""
-    return jax.jit(lambda rows: jax.lax.map(getattr(model, method), rows, batch_size=BATCH_SIZE))
+def _mapped(form: Any, method: str) -> Callable[[Any, Any], Any]:
+    """A method of one draw as a program of the data and of many draws, for models of one form."""
 
+    def mapped(data: Any, rows: Any) -> Any:
+        return jax.lax.map(getattr(form.unflatten(data), method), rows, batch_size=BATCH_SIZE)
 
-def _potential(
-    bound: Callable[[], Any],
-) -> tuple[dict[str, tuple[int, ...]], Callable[[dict[str, Array]], Array]]:
-    """The shapes of the unconstrained latent sites, by name, and their negative log density."""
-    found: list[Any] = []
-
-    def initialized() -> dict[str, Array]:
-        found.append(initialize_model(jax.random.key(0), bound, validate_grad=False))
-        return found[-1].param_info.z
-
-    try:
-        start = jax.eval_shape(initialized)  # computes nothing
-    except Exception as error:  # of any kind: it is still the user's model
-        raise ValueError(
-            f"NumPyro must be able to run the model, and says: {in_a_sentence(error)}"
-        ) from error
-    return {name: start[name].shape for name in sorted(start)}, found[-1].potential_fn
-
-
-def _fingerprint(leaf: Any) -> Any:
-    """What makes arguments the same: contents of arrays, values of other things, or else what they are."""
-    if isinstance(leaf, (np.ndarray, jax.Array)):
-        array = np.asarray(leaf)
-        return array.shape, str(array.dtype), hashlib.sha256(array.tobytes()).hexdigest()
-    try:
-        hash(leaf)
-    except TypeError:
-        return id(leaf)
-    return type(leaf), leaf
+    return jax.jit(mapped)
 
 
 def _constants(

@@ -48,42 +48,54 @@ class Values(NamedTuple):
     scales: dict[str, Any]  # of the sites that could be decentred
 
 
-def find_sites(model: Callable[[], Any]) -> tuple[Sites, Values]:
-    """The sites of a model, once it is sure that it can be fitted; decentrings only of hierarchies.
+def find_sites(model: Callable[..., Any], *data: Any) -> tuple[Sites, Values]:
+    """The sites of a model of some data, as `Survey` finds them."""
+    return Survey(model)(*data)
+
+
+class Survey:
+    """Finds the sites of a model, once it is sure that it can be fitted; decentrings only of hierarchies.
 
     Nothing but the data and the scales is computed, and all of it compiled: run step by step, a model
-    takes seconds.
+    takes seconds. For other data of the same shapes it is not compiled again.
 
     Args:
-        model: with its arguments bound.
+        model: a function of its data, all else bound.
     """
-    found: list[Sites] = []
 
-    def run(key: Key[Array, ""]) -> Values:
-        trace = _trace(model, key)
-        found.append(_described(trace))
-        sites = found[-1]
+    def __init__(self, model: Callable[..., Any]):
+        self._model = model
+        self._found: list[Sites] = []
+        self._program = jax.jit(self._run)
+
+    def __call__(self, *data: Any) -> tuple[Sites, Values]:
+        is_new = not self._found
+        try:
+            first, second = (self._program(jax.random.key(seed), *data) for seed in (0, 1))
+            if is_new:
+                # Runs the user's code again.
+                jax.eval_shape(lambda key, *data: self._run(key, *data), jax.random.key(0), *data)
+        except (ImportError, ValueError) as error:
+            error.__notes__ = []  # on jax, which the user has not called
+            raise
+        _check_same(self._found[0], self._found[-1])
+        # The scale of a site in a hierarchy comes from another site, and differs from run to run.
+        decentrings = {
+            name: code
+            for name, code in self._found[0].decentrings.items()
+            if not np.array_equal(first.scales[name], second.scales[name])
+        }
+        return self._found[0]._replace(decentrings=decentrings), first
+
+    def _run(self, key: Key[Array, ""], *data: Any) -> Values:
+        trace = _trace(lambda: self._model(*data), key)
+        sites = _described(trace)
+        self._found.append(sites)
         return Values(
             observed={name: trace[name]["value"] for name in sites.observed},
             params={name: site["value"] for name, site in trace.items() if site["type"] == "param"},
             scales={name: _base(trace[name]["fn"]).scale for name in sites.decentrings},
         )
-
-    program = jax.jit(run)
-    try:
-        first, second = (program(jax.random.key(seed)) for seed in (0, 1))
-        jax.eval_shape(lambda key: run(key), jax.random.key(0))  # runs the user's code again
-    except (ImportError, ValueError) as error:
-        error.__notes__ = []  # on jax, which the user has not called
-        raise
-    _check_same(*found)
-    # The scale of a site in a hierarchy comes from another site, and differs from run to run.
-    decentrings = {
-        name: code
-        for name, code in found[0].decentrings.items()
-        if not np.array_equal(first.scales[name], second.scales[name])
-    }
-    return found[0]._replace(decentrings=decentrings), first
 
 
 def in_a_sentence(error: Exception) -> str:

@@ -1,9 +1,11 @@
 """The curvature of a model's log density, times vectors: exactly where jax can, else by differences."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.models.protocol import Model
@@ -41,17 +43,31 @@ def hessian_products(
     return (above - below) / (2 * step)
 
 
-@functools.lru_cache(maxsize=8)
 def is_twice_differentiable(model: Model, dtype: jnp.dtype) -> bool:
     """Whether jax can: not if the gradient comes from outside, by a callback or a rule of the user's own."""
-    point = jax.ShapeDtypeStruct((1, model.dim), dtype)
+    leaves, form = jax.tree.flatten(model)
+    shapes = (
+        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if isinstance(leaf, (np.ndarray, jax.Array)) else leaf
+        for leaf in leaves
+    )
+    return _is_twice_differentiable(form, tuple(shapes), dtype)
 
-    def product(points: Array) -> Array:
-        key = jax.random.key(0)
+
+@functools.lru_cache(maxsize=8)
+def _is_twice_differentiable(form: Any, leaves: tuple[Any, ...], dtype: jnp.dtype) -> bool:
+    """The same for models of all data of these shapes, which are not kept."""
+    point = jax.ShapeDtypeStruct((1, form.unflatten(leaves).dim), dtype)
+    data = [leaf for leaf in leaves if isinstance(leaf, jax.ShapeDtypeStruct)]
+
+    def product(points: Array, *data: Array) -> Array:
+        rest, key = iter(data), jax.random.key(0)
+        model = form.unflatten(
+            [next(rest) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf for leaf in leaves]
+        )
         return jax.jvp(lambda each: model.values_and_gradients(each, key)[1], (points,), (points,))[1]
 
     try:
-        jax.eval_shape(product, point)
+        jax.eval_shape(product, point, *data)
     except Exception:  # of any kind: it is the model's code that fails here
         return False
     return True

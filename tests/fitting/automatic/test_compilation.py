@@ -68,7 +68,7 @@ def test_functions_are_let_go_with_their_programs() -> None:
 
 
 SHARED = (
-    COUNTED.replace("FAMILY", "").split("log_density =")[0]
+    COUNTED.split("log_density =")[0]
     + """
 import numpy as np
 def regression(v, data):
@@ -85,8 +85,26 @@ for number in range(4):
 )
 
 
-def test_other_data_are_no_other_program() -> None:
-    done = subprocess.run([sys.executable, "-c", SHARED], check=True, capture_output=True, text=True)
+BY_NUMPYRO = (
+    SHARED.replace("import numpy as np", "import numpy as np, numpyro")
+    .replace(
+        'dlrd.models.function(regression, {"slope": ()}, data=data)',
+        "dlrd.models.numpyro(by_numpyro, **data)",
+    )
+    .replace(
+        "rng =",
+        """
+def by_numpyro(x, y):
+    slope = numpyro.sample("slope", numpyro.distributions.Normal(0.0, 1.0))
+    numpyro.sample("y", numpyro.distributions.Normal(slope * x, 1.0), obs=y)
+rng =""",
+    )
+)
+
+
+@pytest.mark.parametrize("code", [SHARED, BY_NUMPYRO], ids=["function", "numpyro"])
+def test_other_data_are_no_other_program(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [is_right for is_right, _ in rows] == 4 * ["True"]
     assert [int(num) for _, num in rows[1:]] == [0, 0, 0]
