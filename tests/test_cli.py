@@ -76,7 +76,7 @@ def test_a_file_that_is_not_there() -> None:
 
 def test_interrupted_and_called_again(tmp_path: Path) -> None:
     """Ctrl-C gives what there is; the same call goes on from there."""
-    call = [COMMAND, "fit", f"{MODELS}:counted", "--draws", "5", "--tolerance", "0.05"]
+    call = [COMMAND, "fit", f"{MODELS}:counted", "--draws", "5", "--tolerance", "0.005"]
     process = subprocess.Popen(
         call,
         cwd=tmp_path,

@@ -70,6 +70,7 @@ def test_numpyro_schools(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "demo" / "schools.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_pymc_schools(tmp_path: pathlib.Path) -> None:
     printed = run("pymc_schools.py", "--max-gradients", "5000", folder=tmp_path)
     assert "theta[H]" in printed
@@ -86,6 +87,7 @@ def test_torch_loop(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "demo" / "torch_loop.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_rod(tmp_path: pathlib.Path) -> None:
     """A program in C, compiled and calibrated."""
     printed = run("rod.py", "--max-gradients", "60", "--draws", "4", folder=tmp_path)

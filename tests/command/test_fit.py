@@ -41,7 +41,7 @@ def test_long_tables_are_cut(fitted: Any) -> None:
 
 def test_out_of_budget(invoke: Invoke, models: Path) -> None:
     """The folder is then that of this fit, and of no other."""
-    call = ["fit", f"{models}:counted", "--tolerance", "0.05", "--max-gradients", "600"]
+    call = ["fit", f"{models}:counted", "--tolerance", "0.001", "--max-gradients", "600"]
     done = invoke(*call)
     assert done.exit_code == 3, done.output
     assert json.loads((Path("fit") / SUMMARY).read_text())["outcome"] == "BUDGET"

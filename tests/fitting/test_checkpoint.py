@@ -110,6 +110,7 @@ def test_file_instead_of_a_folder(tmp_path: pathlib.Path) -> None:
         fit(path)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(killed_and_whole: KilledAndWhole, assert_same_fit: AssertSame) -> None:
     """A real process, killed with SIGKILL again and again, ends like one that was left alone."""
     assert_same_fit(*killed_and_whole(RUN))

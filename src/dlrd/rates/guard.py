@@ -93,13 +93,13 @@ def guard(
     Example:
         >>> import dlrd, jax, jax.numpy as jnp, optax
         >>> optimizer = dlrd.guard(optax.sgd(1e2), min_rise=10.0)
-        >>> loss_fn = lambda x: jnp.sum(x**4)
+        >>> update_fn = jax.jit(optimizer.update)
         >>> opt_state = optimizer.init(x := jnp.ones(3))
         >>> for _ in range(300):
-        ...     loss, gradient = jax.value_and_grad(loss_fn)(x)
-        ...     updates, opt_state = optimizer.update(gradient, opt_state, x, value=loss)
+        ...     loss, gradient = jax.value_and_grad(lambda x: jnp.sum(x**4))(x)
+        ...     updates, opt_state = update_fn(gradient, opt_state, x, value=loss)
         ...     x = optax.apply_updates(x, updates)
-        >>> print(loss_fn(x) < 1e-3, optax.tree_utils.tree_get(opt_state, "num_resets"))
+        >>> print(loss < 1e-3, optax.tree_utils.tree_get(opt_state, "num_resets"))
         True 3
     """
     check_not_negative("min_rise", min_rise)
