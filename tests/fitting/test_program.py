@@ -50,3 +50,16 @@ def test_in_background_does_not_wait():
     assert time.perf_counter() - begun < 0.2
     pending.result()
     assert time.perf_counter() - begun >= 0.2
+
+
+def test_what_was_not_called_for_longest_is_let_go():
+    traced = []
+
+    def fn(tree):
+        traced.append(*tree)
+        return jax.tree.map(lambda leaf: 2 * leaf, tree)
+
+    program = Program(fn, max_size=2)
+    for name in ("one", "two", "one", "three", "one", "two"):
+        assert program({name: jnp.ones(())}) == {name: 2}
+    assert traced == ["one", "two", "three", "two"]

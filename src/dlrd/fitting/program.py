@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-MAX_SIZE = 8
+MAX_SIZE = 16
 """Structures of arguments, for each function, whose compiled programs are kept."""
 _WORKERS = ThreadPoolExecutor(2, thread_name_prefix="dlrd")
 in_background: Callable[..., Future[Any]] = _WORKERS.submit
