@@ -2,9 +2,7 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
-import jax.numpy as jnp
 import pytest
 from typer.testing import CliRunner
 
@@ -18,15 +16,7 @@ def test_is_printed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     row = Row("a fit", "one worker", 1.0, 7.0, "s", reach=6.0, is_speedup=True)
     monkeypatch.setattr(simulators, "speed_up", lambda num_starts: row)
     monkeypatch.setattr(simulators, "NUM_IDLE", 16)
-    monkeypatch.setattr(few_runs, "BUDGETS", (100,))
-    monkeypatch.setattr(few_runs, "NUM_SEEDS", 1)
-    monkeypatch.setattr(
-        few_runs,
-        "field",
-        lambda: SimpleNamespace(
-            log_density=lambda z: few_runs.oscillation(z[:5]) - 0.5 * jnp.sum(z[5:] ** 2)
-        ),
-    )
+    monkeypatch.setattr(simulators, "few_runs", lambda: [{"problem": "a fit of few runs"}])
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["bench", "simulators", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "7.00 × as fast" in result.output
@@ -35,6 +25,15 @@ def test_is_printed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rows = written["rows"]
     assert [row["is_reached"] for row in rows[:2]] == [True, True]
     assert all(row["ours"] > 0 for row in rows)
-    assert [row["budget"] for row in written["budgets"]] == [100, 100]
-    assert all(0 < row["most"] <= row["budget"] for row in written["budgets"])
-    assert -0.001 < written["budgets"][0]["gap"] < 0.1
+    assert written["budgets"] == [{"problem": "a fit of few runs"}]
+
+
+@pytest.mark.slow
+def test_few_runs_are_never_more_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(few_runs, "NUM_SEEDS", 1)
+    rows = few_runs.few_runs()
+    assert [row["budget"] for row in rows] == 2 * list(few_runs.BUDGETS)
+    assert all(0 < row["most"] <= row["budget"] for row in rows)
+    assert all(-0.01 < row["gap"] < 100 for row in rows)
+    assert rows[1]["gap"] < 0.05  # five dimensions, a hundred runs
+    assert rows[-1]["gap"] < 0.1

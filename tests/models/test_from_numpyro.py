@@ -329,7 +329,7 @@ def test_discrete_sites_are_summed_over() -> None:
     assert model.log_likelihood(draws) == {}
 
 
-@pytest.mark.parametrize("num_chains", [1, 3])
+@pytest.mark.parametrize("num_chains", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_chains_start_where_they_are_told(num_chains: int) -> None:
     """With no step at all to take, what NUTS gives back is the start."""
     model = groups_model()
