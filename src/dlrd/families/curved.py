@@ -1,6 +1,6 @@
 """A mean-field normal in the form that automatic fits work with."""
 
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -15,15 +15,10 @@ from dlrd.families.curvature import Curvature
 ROOT_TWO = 2**0.5
 
 
-class Curved(eqx.Module):
-    r"""A mean-field normal with the curvature of the log density, which makes its gradients far better.
+class WithCurvature(eqx.Module):
+    """A normal that carries the curvature of the log density along; what draws are is the normal's own."""
 
-    The quadratic $-½ (z - μ)^\top H (z - μ)$ has a known expectation, so it serves as a control variate. And
-    the means are moved together, in the coordinates in which H is the identity: by themselves, those of a
-    correlated posterior could only take small steps.
-    """
-
-    member: Any  # the mean-field normal
+    member: Any  # the normal
     curvature: Curvature
 
     @property
@@ -43,10 +38,10 @@ class Curved(eqx.Module):
         """Of the curvature, if it is sparse."""
         return self.curvature.couplings
 
-    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws dim"]:
+    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws noise"]:
         return self.member.sample_noise(key, num_draws)
 
-    def from_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+    def from_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch dim"]:
         return self.member.from_noise(noise)
 
     def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> Array:
@@ -55,8 +50,28 @@ class Curved(eqx.Module):
     def log_prob(self, x: Array) -> Array:
         return self.member.log_prob(x)
 
-    def log_prob_of_noise(self, noise: Float[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+    def log_prob_of_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch"]:
         return self.member.log_prob_of_noise(noise)
+
+    def with_curvature(self, curvature: Curvature) -> Self:
+        """The curvature in the precision of the normal."""
+        dtype = self.member.loc.dtype
+        return type(self)(
+            self.member,
+            jax.tree.map(
+                lambda array: np.asarray(array, dtype) if eqx.is_inexact_array_like(array) else array,
+                curvature,
+            ),
+        )
+
+
+class Curved(WithCurvature):
+    r"""A mean-field normal with the curvature of the log density, which makes its gradients far better.
+
+    The quadratic $-½ (z - μ)^\top H (z - μ)$ has a known expectation, so it serves as a control variate. And
+    the means are moved together, in the coordinates in which H is the identity: by themselves, those of a
+    correlated posterior could only take small steps.
+    """
 
     def log_prob_factors(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
         return self.member.log_prob_factors(x)
@@ -107,17 +122,6 @@ class Curved(eqx.Module):
         loc = np.asarray(here.loc, float) + np.asarray(self.curvature.unwhiten(shift), float)
         arrays = loc, np.asarray(here.log_scale, float) + stretch / ROOT_TWO
         return self._with(*(np.asarray(array, here.loc.dtype) for array in arrays))
-
-    def with_curvature(self, curvature: Curvature) -> "Curved":
-        """The curvature in the precision of the normal."""
-        dtype = self.member.loc.dtype
-        return Curved(
-            self.member,
-            jax.tree.map(
-                lambda array: np.asarray(array, dtype) if eqx.is_inexact_array_like(array) else array,
-                curvature,
-            ),
-        )
 
     def _change(self, before: "Curved") -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
         """Of the means and the logarithms of the scales."""

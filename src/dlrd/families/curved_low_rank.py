@@ -2,15 +2,13 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families._limits import MAX_CHANGE, limited
-from dlrd.families.couplings import Couplings
-from dlrd.families.curvature import Curvature
+from dlrd.families.curved import WithCurvature
 from dlrd.families.low_rank_geometry import LowRankGeometry
 
 MIN_SHARE = 1e-2
@@ -18,7 +16,7 @@ MIN_SHARE = 1e-2
 square of that, is nothing in nats."""
 
 
-class CurvedLowRank(eqx.Module):
+class CurvedLowRank(WithCurvature):
     r"""A normal with covariance $Σ = \mathrm{diag}(σ^2) + F F^\top$ and the curvature H of the log density.
 
     The curvature serves twice, as it does for a mean-field normal. The quadratic $-½ (z - μ)^\top H (z - μ)$
@@ -30,44 +28,12 @@ class CurvedLowRank(eqx.Module):
     A curvature that is not whole would hide what it leaves out: the normal's own precision stands for it.
     """
 
-    member: Any  # the low-rank normal
-    curvature: Curvature
-
-    @property
-    def mean(self) -> Float[Array, " dim"]:
-        return self.member.mean
-
-    @property
-    def std(self) -> Float[Array, " dim"]:
-        return self.member.std
-
-    @property
-    def noise_size(self) -> int:
-        return self.member.noise_size
-
-    @property
-    def couplings(self) -> Couplings | None:
-        """Of the curvature, if it is sparse."""
-        return self.curvature.couplings
-
     def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws noise"]:
         """With mirror images, in which most of what is left of the gradients is the same, and cancels."""
         if not self.curvature.is_whole:
             return self.member.sample_noise(key, num_draws)
         half = self.member.sample_noise(key, -(-num_draws // 2))
         return jnp.concatenate([half, -half])[:num_draws]
-
-    def from_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch dim"]:
-        return self.member.from_noise(noise)
-
-    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> Array:
-        return self.member.sample(key, sample_shape)
-
-    def log_prob(self, x: Array) -> Array:
-        return self.member.log_prob(x)
-
-    def log_prob_of_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch"]:
-        return self.member.log_prob_of_noise(noise)
 
     def natural_gradient(
         self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
@@ -167,17 +133,6 @@ class CurvedLowRank(eqx.Module):
         further = here.extrapolated(before.member, length)
         stretch = np.asarray(further.std, float) / np.asarray(here.std, float)
         return self._with(further).with_curvature(self.curvature.rescaled(stretch))
-
-    def with_curvature(self, curvature: Curvature) -> "CurvedLowRank":
-        """The curvature in the precision of the normal."""
-        dtype = self.member.loc.dtype
-        return CurvedLowRank(
-            self.member,
-            jax.tree.map(
-                lambda array: np.asarray(array, dtype) if eqx.is_inexact_array_like(array) else array,
-                curvature,
-            ),
-        )
 
     def _with(self, member: Any) -> "CurvedLowRank":
         return CurvedLowRank(member, self.curvature)

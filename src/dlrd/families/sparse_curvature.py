@@ -60,6 +60,7 @@ class SparseCurvature(Untrained):
             return np.asarray(self.unwhiten(self.whiten(x.ravel() / scale)), float) / scale
 
         dtype = np.asarray(self.factor[0]).dtype  # the method must not hope for more digits than there are
+        # SciPy's types know the class, but not what it is called with.
         operator = scipy.sparse.linalg.LinearOperator((dim, dim), matvec=covariance, dtype=dtype)  # pyright: ignore[reportCallIssue]
         num, start = min(NUM_AXES, dim - 1), np.random.default_rng(0).standard_normal(dim)
         try:

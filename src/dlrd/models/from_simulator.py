@@ -65,6 +65,7 @@ class SimulatorModel(NamedModel):
         self.close = weakref.finalize(self, runs.session.close)
         """Ends all processes; done anyway when the model is let go, or Python ends."""
 
+    # A property where other models have a constant: the first run tells.
     @property
     def has_gradient(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.gradient != "none"
