@@ -113,17 +113,15 @@ def test_a_scale_that_vanishes_gains_half_its_slope() -> None:
     member = LowRankNormal(np.zeros(2), [-4.0, 0.0], [[1.0], [0.0]])
     q = CurvedLowRank(member, dense(np.eye(2)))
     row = np.array([[0.0, 0.0, -0.3, 0.0, 0.0, 0.0]])
-    np.testing.assert_allclose(0.5 * q.inner_products(row, row), 0.5 * 0.3)
+    np.testing.assert_allclose(0.5 * q.gap_products(row), 0.5 * 0.3)
     other = np.array([[0.0, 0.0, 0.0, 0.2, 0.0, 0.0]])
-    np.testing.assert_allclose(0.5 * q.inner_products(other, other), 0.5 * 0.2**2 / 2)
+    np.testing.assert_allclose(0.5 * q.gap_products(other), 0.5 * 0.2**2 / 2)
 
 
 def test_means_have_the_metric_of_the_curvature() -> None:
     q = curved()
     row = np.concatenate([RNG.normal(size=DIM), np.zeros(DIM * (1 + RANK))])[None]
-    np.testing.assert_allclose(
-        q.inner_products(row, row), row[:, :DIM] @ COVARIANCE @ row[:, :DIM].T, rtol=1e-9
-    )
+    np.testing.assert_allclose(q.gap_products(row), row[:, :DIM] @ COVARIANCE @ row[:, :DIM].T, rtol=1e-9)
 
 
 def test_displacement_times_a_gradient_is_the_slope_along_the_way() -> None:

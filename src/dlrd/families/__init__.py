@@ -6,6 +6,7 @@ from dlrd.families.low_rank import LowRankNormal
 from dlrd.families.mean_field import MeanFieldNormal
 from dlrd.families.mixture import Mixture
 from dlrd.families.protocol import (
+    BoundsGap,
     Certifiable,
     Correctable,
     Factorized,
@@ -38,6 +39,7 @@ LOADABLE = {cls.__name__: cls for cls in (FullRankNormal, LowRankNormal, MeanFie
 
 __all__ = [
     "LOADABLE",
+    "BoundsGap",
     "Certifiable",
     "Correctable",
     "Factorized",

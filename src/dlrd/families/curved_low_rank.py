@@ -97,16 +97,16 @@ class CurvedLowRank(WithCurvature):
     def inner_products(
         self, left: Float[np.ndarray, "row coordinate"], right: Float[np.ndarray, "other coordinate"]
     ) -> Float[np.ndarray, "row other"]:
-        """Those of the low-rank normal, but for H in place of Σ⁻¹ for the means.
-
-        Of gradients among themselves, from which a gap is told, also with what they show in their mean of
-        scales that are to vanish. Along a way all is exact without.
-        """
+        """Those of the low-rank normal, but for H in place of Σ⁻¹ for the means."""
         geometry = self.member.geometry()
         with np.errstate(over="ignore", invalid="ignore"):
-            if right is not left:
-                return self._whitened(geometry, left) @ self._whitened(geometry, right).T
-            whitened = self._whitened(geometry.stiffened(np.mean(left, axis=0)), left)
+            return self._whitened(geometry, left) @ self._whitened(geometry, right).T
+
+    def gap_products(self, gradients: Float[np.ndarray, "row coordinate"]) -> Float[np.ndarray, "row row"]:
+        """With what the gradients show, in their mean, of scales that are to vanish."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            geometry = self.member.geometry().stiffened(np.mean(gradients, axis=0))
+            whitened = self._whitened(geometry, gradients)
             return whitened @ whitened.T
 
     def _whitened(

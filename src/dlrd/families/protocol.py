@@ -216,6 +216,15 @@ class Correctable(Certifiable, Protocol):
 
 
 @runtime_checkable
+class BoundsGap(Certifiable, Protocol):
+    """A certifiable family whose information sees no end of some ways on which there is little to gain."""
+
+    def gap_products(self, gradients: Float[np.ndarray, "row coordinate"]) -> Float[np.ndarray, "row row"]:
+        """As `inner_products` of the gradients, in a metric that bounds what they can gain."""
+        ...
+
+
+@runtime_checkable
 class Settling(Protocol):
     """A form that fits work with whose steps, and averages of them, may lead out of the family."""
 

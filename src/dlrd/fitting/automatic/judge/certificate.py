@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from dlrd.families import Certifiable, Correctable, Family
+from dlrd.families import BoundsGap, Certifiable, Correctable, Family
 from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, look
 from dlrd.models import Model
 
@@ -120,7 +120,11 @@ def certify(
     if gradients is not None:
         assert isinstance(family, Certifiable)
         with np.errstate(over="ignore", invalid="ignore"):
-            products = 0.5 * family.inner_products(gradients, gradients)
+            products = 0.5 * (
+                family.gap_products(gradients)
+                if isinstance(family, BoundsGap)
+                else family.inner_products(gradients, gradients)
+            )
             along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
         (gap, gap_error), (gain, gain_error) = _gap(products), _gain(along)
         if isinstance(family, Correctable) and np.isfinite(gap):
