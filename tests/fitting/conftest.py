@@ -57,6 +57,7 @@ def ended() -> Ended:
             elbo_error=np.asarray(elbo_error, float),
             learning_rate=np.full(num, 0.1),
             snr=np.full(num, np.nan),
+            failed=np.zeros(num, int),
             decays=np.array([2]),
         )
         fields = {

@@ -27,6 +27,7 @@ def records(num_steps: int, decays: tuple[int, ...] = (), resets: tuple[int, ...
         num_decays=num_decays,
         num_resets=np.sum([np.arange(1, num_steps + 1) >= step for step in resets], axis=0)
         * np.ones(num_steps),
+        num_failed=rng.integers(3, size=num_steps),
     )
 
 
@@ -54,6 +55,8 @@ def test_long_runs_keep_means() -> None:
     # Three independent means: their variances add up, divided by the square of their number.
     assert history.elbo_error[0] == pytest.approx(np.sqrt(record.elbo_variance[:3].sum()) / 3)
     assert history.snr[0] == record.snr[2]
+    assert history.failed[0] == record.num_failed[:3].sum()
+    assert history.failed.sum() == record.num_failed.sum()
     np.testing.assert_array_equal(history.decays, [5, 29_000])
 
 

@@ -80,7 +80,7 @@ def test_foreign_family_needs_its_structure(ended: Ended, tmp_path: pathlib.Path
 
 def test_archive_that_is_no_fit_is_refused(tmp_path: pathlib.Path) -> None:
     archive.write(tmp_path / "fit.dlrd", {}, {"format": 1})
-    with pytest.raises(ValueError, match=r"fit\.dlrd is not a saved fit of format 3, got 1"):
+    with pytest.raises(ValueError, match=r"fit\.dlrd is not a saved fit of format 4, got 1"):
         dlrd.load(tmp_path / "fit.dlrd")
 
 

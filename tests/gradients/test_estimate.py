@@ -48,12 +48,13 @@ def test_estimators_that_need_gradients_say_so_by_name(estimator: dlrd.gradients
     ("is_good", "rows"),
     [
         ([True, True, True], [0, 1, 2]),
-        ([False, True, False, True], [1, 1, 1, 3]),
+        ([False, True, False, True], [1, 1, 3, 3]),
         ([True, False], [0, 0]),
+        ([False, False, True, False, True], [2, 4, 2, 2, 4]),
         ([False, False], [0, 0]),  # there is no better one
     ],
 )
-def test_the_first_good_draw_stands_for_those_that_are_not(is_good: list[bool], rows: list[int]) -> None:
+def test_good_draws_take_turns_to_stand_for_those_that_are_not(is_good: list[bool], rows: list[int]) -> None:
     np.testing.assert_array_equal(good_rows(jnp.asarray(is_good)), rows)
 
 

@@ -152,6 +152,7 @@ def test_simulator_whose_runs_fail(simulators: Simulators, gradient: Any) -> Non
     assert 0.05 < simulators.num_failed / simulators.num_runs < 0.15
     assert found.verdict is not None
     assert any("of the draws failed and were left out" in each for each in found.verdict.warnings)
+    assert 0.05 < found.history.failed.sum() / (found.num_steps * found.num_draws) < 0.15
     if gradient is None:  # natural gradients of a normal have no noise at the end
         assert found.outcome is dlrd.Outcome.CERTIFIED
         assert found.verdict.gap < 0.01

@@ -35,7 +35,7 @@ def diverged_fit(fitted: Fitted) -> dlrd.Fit:
 def unbegun_fit(fitted: Fitted) -> dlrd.Fit:
     """As an interrupt before the first step leaves it."""
     none = np.zeros(0)
-    history = History(none.astype(int), none, none, none, none, none.astype(int))
+    history = History(none.astype(int), none, none, none, none, none.astype(int), none.astype(int))
     return dataclasses.replace(fitted(dlrd.MeanFieldNormal.standard(3)), num_steps=0, history=history)
 
 

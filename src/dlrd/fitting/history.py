@@ -22,6 +22,7 @@ class History:
     elbo_error: Float[np.ndarray, " row"]  # standard error of that mean; nan for a single draw a step
     learning_rate: Float[np.ndarray, " row"]  # of the row's last step; nan if the optimiser does not say
     snr: Float[np.ndarray, " row"]  # mean signal-to-noise ratio, likewise
+    failed: Int[np.ndarray, " row"]  # draws of the row's steps that were left out, as their runs had failed
     decays: Int[np.ndarray, " decay"]  # the steps whose rate was decayed
     resets: Int[np.ndarray, " reset"] = field(
         default_factory=lambda: np.zeros(0, int)
@@ -80,6 +81,7 @@ class Recorder:
             elbo_error=np.sqrt(record.elbo_variance),
             learning_rate=record.learning_rate,
             snr=record.snr,
+            failed=record.num_failed.astype(int),
             decays=np.asarray(self.decays, dtype=int),
             resets=np.asarray(self.resets, dtype=int),
         )
@@ -117,6 +119,7 @@ class Recorder:
             last._replace(
                 elbo=_finite_mean(record.elbo),
                 elbo_variance=_finite_mean(record.elbo_variance) / size,
+                num_failed=record.num_failed.sum(axis=1),
             )
         )
 

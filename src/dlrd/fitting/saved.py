@@ -18,7 +18,7 @@ from dlrd.fitting.summary import Summary
 from dlrd.fitting.verdict import Rung, Verdict
 from dlrd.models import Model
 
-_FORMAT = 3
+_FORMAT = 4
 _STRUCTURE = "structure."
 _MONITORED = "monitored."
 _COLUMNS = ("mean", "std", "quantiles")

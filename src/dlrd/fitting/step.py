@@ -61,6 +61,7 @@ class Record(NamedTuple):
     snr: Any  # likewise
     num_decays: Any  # likewise, 0
     num_resets: Any  # how often the guard has gone back
+    num_failed: Any  # draws of the step that were left out
 
 
 def _initial_state(
@@ -146,6 +147,7 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
         snr=_reading(opt_state, "snr", jnp.nan),
         num_decays=_reading(opt_state, "num_decays", 0.0),
         num_resets=_reading(opt_state, "num_resets", 0.0),
+        num_failed=jnp.asarray(0 if estimate.num_failed is None else estimate.num_failed, elbo.dtype),
     )
     return advanced, record
 

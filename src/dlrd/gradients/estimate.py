@@ -16,6 +16,7 @@ class Estimate(eqx.Module):
 
     elbo_terms: Float[Array, " num_draws"]  # log p(z) − log q(z); their mean is the ELBO's estimate
     gradient: Any  # of the ELBO, which is maximised: the family with its gradient in place of its arrays
+    num_failed: Int[Array, ""] | None = None  # draws that were left out, of models that can fail
     is_natural: bool = eqx.field(static=True, default=False)  # steps are taken by the family's `moved`
     needs_independent: bool = eqx.field(static=True, default=False)  # its draws must be independent
 
@@ -49,5 +50,14 @@ def evaluated_model(log_density: Model | LogDensity, family: Family, needs_gradi
 
 
 def good_rows(is_good: Bool[Array, " draw"]) -> Int[Array, " draw"]:
-    """For each draw itself, or the first good one in place of one that is not good."""
-    return jnp.where(is_good, jnp.arange(len(is_good)), jnp.argmax(is_good))
+    """For each draw itself, or in place of one that is not good a good one, of these each in its turn."""
+    num_good = jnp.cumsum(is_good)
+    turn = jnp.cumsum(~is_good) - 1
+    wanted = turn % jnp.maximum(num_good[-1], 1) + 1
+    stand_in = jnp.argmax(num_good == wanted[:, None], axis=1)  # the first with so many good up to it
+    return jnp.where(is_good, jnp.arange(len(is_good)), stand_in)
+
+
+def failures(model: Model, values: Float[Array, " draw"]) -> Int[Array, ""] | None:
+    """How many of the draws have failed, of a model of which they may."""
+    return jnp.sum(jnp.isnan(values)) if model.can_fail else None

@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families import Family, Natural, SecondOrder, log_prob_of, split
-from dlrd.gradients.estimate import Estimate, evaluated_model, good_rows
+from dlrd.gradients.estimate import Estimate, evaluated_model, failures, good_rows
 from dlrd.models import LogDensity, Model, hessian_products
 
 
@@ -57,7 +57,7 @@ def natural_gradient(
         measured = draws[chosen[np.asarray(hessian_rows(num_draws))]]
         extra = [hessian_products(model, measured, family.directions, key)]
     gradient, _ = split(family.natural_gradient(slopes[chosen], noise[chosen], *extra))
-    return Estimate(terms[chosen], gradient, is_natural=True)
+    return Estimate(terms[chosen], gradient, failures(model, values), is_natural=True)
 
 
 def hessian_rows(num_draws: int) -> list[int]:
@@ -69,5 +69,5 @@ def hessian_rows(num_draws: int) -> list[int]:
 
 
 def finite_rows(values: Float[Array, " draw"], slopes: Float[Array, "draw dim"]) -> Array:
-    """For each draw itself, or the first good one in place of one that is not finite."""
+    """For each draw itself, or a good one in place of one that is not finite."""
     return good_rows(jnp.isfinite(values) & jnp.all(jnp.isfinite(slopes), axis=1))

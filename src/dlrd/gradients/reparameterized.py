@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from dlrd.families import Family, Stratified, frozen, split
-from dlrd.gradients.estimate import Estimate, evaluated_model, good_rows
+from dlrd.gradients.estimate import Estimate, evaluated_model, failures, good_rows
 from dlrd.models import LogDensity, Model
 
 
@@ -78,7 +78,7 @@ def _path_gradient(
         raise ValueError(f"num_draws must be at least 1, got {num_draws}")
     trainable, rest = split(family)
 
-    def elbo(trainable: Family) -> tuple[Float[Array, ""], Float[Array, " num_draws"]]:
+    def elbo(trainable: Family) -> tuple[Float[Array, ""], tuple[Float[Array, " num_draws"], Array | None]]:
         q = eqx.combine(trainable, rest)
         is_stratified = isinstance(q, Stratified)
         draws = q.sample_strata(key, num_draws) if is_stratified else q.sample(key, (num_draws,))
@@ -89,9 +89,10 @@ def _path_gradient(
             terms = jnp.sum(q.weights * strata, axis=1)
         else:
             terms = model.values(draws, key) - evaluated.log_prob(draws)
+        num_failed = failures(model, terms)
         if model.can_fail:
             terms = terms[good_rows(jnp.isfinite(terms))]
-        return jnp.mean(terms), terms
+        return jnp.mean(terms), (terms, num_failed)
 
-    gradient, terms = jax.grad(elbo, has_aux=True)(trainable)
-    return Estimate(terms, gradient)
+    gradient, (terms, num_failed) = jax.grad(elbo, has_aux=True)(trainable)
+    return Estimate(terms, gradient, num_failed)

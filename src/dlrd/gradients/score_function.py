@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from dlrd.families import Factorized, Family, split
-from dlrd.gradients.estimate import Estimate, evaluated_model, good_rows
+from dlrd.gradients.estimate import Estimate, evaluated_model, failures, good_rows
 from dlrd.models import LogDensity, Model
 
 
@@ -54,7 +54,7 @@ def score_function(
     scores = jax.vmap(
         jax.grad(lambda trainable, draw: eqx.combine(trainable, rest).log_prob(draw)), (None, 0)
     )(trainable, draws)
-    terms = values - log_probs
+    terms, num_failed = values - log_probs, failures(model, values)
     if model.can_fail:
         is_good = jnp.isfinite(values)
         chosen = good_rows(is_good)
@@ -70,7 +70,7 @@ def score_function(
         weight = weights.reshape(weights.shape + (1,) * (score.ndim - weights.ndim))
         return jnp.mean(score * (weight - _others_mean(weight, score**2)), axis=0)
 
-    return Estimate(terms, jax.tree.map(combine, scores), needs_independent=True)
+    return Estimate(terms, jax.tree.map(combine, scores), num_failed, needs_independent=True)
 
 
 def _of_good(score: Float[Array, "num_draws ..."], is_good: Bool[Array, " num_draws"]) -> Array:

@@ -93,6 +93,8 @@ def _facts(fit: Fit, summary: Summary) -> dict[str, str]:
     shapes = [f"{name} {_shape(shape)}".rstrip() for name, shape in summary.shapes.items()]
     others = f" and {len(shapes) - MAX_VARIABLES:,} more" if len(shapes) > MAX_VARIABLES else ""
     resets = {"Went back to the best": _events(fit.history.resets)} if len(fit.history.resets) else {}
+    num_failed = int(fit.history.failed.sum())
+    failed = {"Draws left out, as they failed": f"{num_failed:,}"} if num_failed else {}
     return {
         "ELBO": _elbo(fit),
         **_verdict_facts(fit.verdict),
@@ -104,6 +106,7 @@ def _facts(fit: Fit, summary: Summary) -> dict[str, str]:
         "Time": f"{fit.seconds:.1f} s" if fit.seconds < 120 else f"{fit.seconds / 60:.1f} min",
         "Decays": _events(fit.history.decays),
         **resets,
+        **failed,
     }
 
 
