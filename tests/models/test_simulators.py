@@ -57,7 +57,7 @@ def test_importing_it_does_not_need_dask() -> None:
             lambda: dlrd.models.simulator(np.sin, PRIOR, DATA, likelihood=lambda u, v: 0.0),
             "data must be given only without likelihood",
         ),
-        (lambda: dlrd.models.simulator(np.sin, PRIOR, gradient="adjoint"), 'gradient must be "given", "diff'),
+        (lambda: dlrd.models.simulator(np.sin, PRIOR, gradient="adjoint"), 'gradient must be "given", "surr'),
         (lambda: dlrd.models.simulator(np.sin, PRIOR, step=0.0), "step must be above 0, got 0.0"),
         (lambda: dlrd.models.simulator(np.sin, PRIOR, max_failed=1.5), "max_failed must be between 0 and 1"),
         (

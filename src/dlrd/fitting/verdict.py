@@ -35,6 +35,7 @@ class Verdict:
     warnings: list[str]  # what may be wrong, and what to do
     rungs: list[Rung] = field(default_factory=list)  # where the fit was to choose the family: all it tried
     notes: list[str] = field(default_factory=list)  # what the model has to say about its evaluations
+    spent_on: str = "gradients"  # or "runs", where the fit counts these
 
     @property
     def num_gradients(self) -> int:
@@ -56,6 +57,8 @@ class Verdict:
     @property
     def gap_sentence(self) -> str:
         """The gap in plain words."""
+        if np.isnan(self.elbo):
+            return "The ELBO is not known: the budget ended before it was measured."
         elbo = f"ELBO {self.elbo:,.3f} ± {self.elbo_error:.2g}"
         if not np.isfinite(self.gap):
             return f"{elbo}."
@@ -72,7 +75,7 @@ class Verdict:
         """What the families gave that were tried, a line each."""
         return [
             f"{rung.family}: ELBO {rung.elbo:,.2f}, k̂ {rung.tail_shape:.2f}, "
-            f"{rung.num_gradients:,} gradients, {rung.seconds:.1f} s"
+            f"{rung.num_gradients:,} {self.spent_on}, {rung.seconds:.1f} s"
             for rung in self.rungs
         ]
 
@@ -85,7 +88,7 @@ class Verdict:
             *(tried if len(self.rungs) > 1 else []),
             self.gap_sentence,
             self.tail_sentence,
-            f"Gradients: {self.num_gradients:,} ({spent}).",
+            f"{self.spent_on.capitalize()}: {self.num_gradients:,} ({spent}).",
             *self.notes,
             *(f"Warning: {warning}" for warning in self.warnings),
         ]

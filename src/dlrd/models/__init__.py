@@ -12,6 +12,9 @@ from dlrd.models.host import HostModel, host
 from dlrd.models.named import NamedModel
 from dlrd.models.names import coordinate_names, free_names
 from dlrd.models.protocol import (
+    Audit,
+    Audited,
+    Emulable,
     Labelled,
     LogDensity,
     Model,
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     from dlrd.models.simulators import command, simulator, umbridge
 
 __all__ = [
+    "Audit",
+    "Audited",
+    "Emulable",
     "FunctionModel",
     "HostModel",
     "Labelled",

@@ -16,10 +16,12 @@ from dlrd.models.outputs import OutputsFn, values_alone, with_jacobian, with_pul
 from dlrd.models.priors import Prior
 from dlrd.simulation import Answer, Question, Session, Status
 from dlrd.simulation.batch import asked, differenced, reduced
+from dlrd.simulation.misfit import Own
 from dlrd.simulation.run import NOTHING_PULLED
 
-Gradient = Literal["given", "differences", "none"]
-"""Where gradients come from: the simulator itself, differences of its outputs, or nowhere."""
+Gradient = Literal["given", "surrogate", "differences", "none"]
+"""Where gradients come from: the simulator itself, a polynomial that is learnt from its outputs, with
+differences of these where there is none yet, these alone, or nowhere."""
 MAX_DIFFERENCED = 50
 """Parameters beyond which differences would take more runs than gradients are worth."""
 NUM_PROBES = 8
@@ -79,12 +81,18 @@ class SimulatorModel(NamedModel):
                 'gradient="given" needs a simulator that returns its outputs and their Jacobian, or a '
                 "function that pulls sensitivities back; this one returns outputs alone"
             )
+        if chosen == "surrogate" and isinstance(self.likelihood.misfit, Own):
+            raise ValueError(
+                'gradient="surrogate" needs outputs with data or a likelihood to learn, this simulator gives '
+                'a log density; take "differences"'
+            )
         if chosen is not None:
             return chosen
         if is_given:
             return "given"
-        is_affordable = self._dim_run <= MAX_DIFFERENCED and self._can_be_differenced
-        return "differences" if is_affordable else "none"
+        if self.num_emulated > MAX_DIFFERENCED or not self._can_be_differenced:
+            return "none"
+        return "differences" if isinstance(self.likelihood.misfit, Own) else "surrogate"
 
     def predictions(self, draws: Float[Array, "draw dim"], key: Key[Array, ""]) -> dict[str, np.ndarray]:
         """A run a draw, unless it is known: the outputs, and data with noise where the noise is known."""
@@ -103,12 +111,37 @@ class SimulatorModel(NamedModel):
         return {"data": self.likelihood.pointwise(outputs, variables)}
 
     @property
+    def is_emulated(self) -> bool:
+        return self.gradient == "surrogate"
+
+    @property
+    def num_emulated(self) -> int:
+        return self._dim_run
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        assert self._probed.outputs is not None
+        return self._probed.outputs.shape
+
+    @property
+    def difference_step(self) -> float:
+        return self.runs.step
+
+    def outputs_at(self, draw: Float[Array, " dim"]) -> Float[Array, "..."]:
+        fn = values_alone(lambda rows: asked(self.runs.session, rows, False)[:1], self.output_shape)
+        return fn(self._parameters(draw))
+
+    def log_density_of(self, outputs: Float[Array, "..."], draw: Float[Array, " dim"]) -> Float[Array, ""]:
+        likelihood = self.likelihood.log_density(self.likelihood.given(outputs), self._variables(draw))
+        return super().log_density(draw) + likelihood
+
+    @property
     def num_workers(self) -> int:
         return self.runs.session.num_workers
 
     @property
     def runs_a_gradient(self) -> int:
-        if self.gradient == "differences":
+        if self._is_differenced:
             return 2 * self._dim_run + 1
         return 2 if self._is_pulled_apart else 1
 
@@ -122,10 +155,11 @@ class SimulatorModel(NamedModel):
         num, num_good = sum(counts.values()), counts[Status.OK]
         how = {
             "given": "by the simulator itself",
+            "surrogate": "of a polynomial that is learnt from the runs; what it misses, from values",
             "differences": f"by central differences with a step of {self.runs.step:g} prior sds",
             "none": "none, of values alone",
         }[self.gradient]
-        each = f", {self.runs_a_gradient} run(s) each" if self.has_gradient else ""
+        each = f", {self.runs_a_gradient} run(s) each" if self.has_gradient and not self.is_emulated else ""
         return [f"Runs: {num:,}, of which {num - num_good:,} failed. Gradients: {how}{each}."]
 
     @property
@@ -143,7 +177,7 @@ class SimulatorModel(NamedModel):
     def _row(self, free: Float[Array, " dim"]) -> Float[Array, " row"]:
         """What is to be run for a draw: its parameters; for differences also those around."""
         here = self._parameters(free)
-        if self.gradient != "differences":
+        if not self._is_differenced:
             return here
         units = self.runs.step * jnp.eye(self._dim_run, len(free), dtype=free.dtype)
         around = jax.vmap(self._parameters)(free + jnp.concatenate([units, -units]))
@@ -183,6 +217,10 @@ class SimulatorModel(NamedModel):
         return all(support.is_elementwise for support in inner)
 
     @property
+    def _is_differenced(self) -> bool:
+        return self.gradient in ("surrogate", "differences")
+
+    @property
     def _is_pulled_apart(self) -> bool:
         """Whether sensitivities come from jax, so that a second run is to pull them back."""
         given = self._probed.gradient
@@ -204,7 +242,7 @@ class SimulatorModel(NamedModel):
     def _evaluate(self, rows: Float[np.ndarray, "draw row"]) -> tuple[np.ndarray, np.ndarray]:
         """Many draws at once, in NumPy; what failed, and derivatives that there are not, are nan."""
         dim, session, misfit = self._dim_run, self.runs.session, self.likelihood.misfit
-        if self.gradient == "differences":
+        if self._is_differenced:
             batch = differenced(session, rows.reshape(len(rows), -1, dim))
         else:
             wants_gradient = self.gradient == "given" and not self._is_pulled_apart

@@ -29,6 +29,10 @@ class Likelihood(Protocol):
         """What of the outputs counts; None for all of them."""
         ...
 
+    def given(self, outputs: Array) -> Array:
+        """What `log_density` takes of the outputs of one draw; written with jax."""
+        ...
+
     def log_density(self, given: Array, variables: dict[str, Array]) -> Float[Array, ""]:
         """Of one draw: from its negative misfit where there is one, else from its outputs."""
         ...
@@ -54,6 +58,9 @@ class Gaussian:
         self.misfit = misfit
         self.data = misfit.data
         self.level = level
+
+    def given(self, outputs: Array) -> Array:
+        return -0.5 * jnp.sum(self.misfit.whitened(outputs - self.data) ** 2)
 
     def log_density(self, given: Array, variables: dict[str, Array]) -> Float[Array, ""]:
         level = variables[self.level] if self.level else jnp.ones(())
@@ -86,6 +93,9 @@ class OwnDensity:
     def __init__(self) -> None:
         self.misfit = Own()
 
+    def given(self, outputs: Array) -> Array:
+        return outputs
+
     def log_density(self, given: Array, variables: dict[str, Array]) -> Float[Array, ""]:
         return given
 
@@ -108,6 +118,9 @@ class Custom:
 
     def __init__(self, fn: LikelihoodFn):
         self.fn = fn
+
+    def given(self, outputs: Array) -> Array:
+        return outputs
 
     def log_density(self, given: Array, variables: dict[str, Array]) -> Float[Array, ""]:
         return self.fn(given, variables)

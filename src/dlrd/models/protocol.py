@@ -1,7 +1,7 @@
 """What a model is: a log density of vectors, what it can do, and what its coordinates mean to the user."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -117,6 +117,57 @@ class Reparameterizable(Protocol):
 
     def reparameterization(self, coordinates: Sequence[int]) -> str | None:
         """Code that does so for these coordinates, None where it knows none."""
+        ...
+
+
+class Audit(NamedTuple):
+    """What a model that stands for another misses at draws."""
+
+    values: Float[Array, " draw"]  # of the model that it stands for
+    residuals: Float[Array, " draw"]  # by how much the values are above its own
+    draws: Float[Array, "draw dim"]
+    outputs: Float[Array, "draw ..."]  # of the model that it stands for
+
+
+@runtime_checkable
+class Audited(Protocol):
+    """A model that stands for another, and can tell by how much it is wrong."""
+
+    def audit(self, draws: Float[Array, "draw dim"]) -> Audit:
+        """At these draws, with a run each."""
+        ...
+
+
+@runtime_checkable
+class Emulable(Model, Protocol):
+    """A model whose outputs alone are dear, and can be learnt; what follows from them is written in jax."""
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether automatic fits should learn them."""
+        ...
+
+    @property
+    def num_emulated(self) -> int:
+        """Of the coordinates: those that the outputs depend on, the first."""
+        ...
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Of the outputs of one draw."""
+        ...
+
+    @property
+    def difference_step(self) -> float:
+        """How far apart draws are whose outputs differ enough."""
+        ...
+
+    def outputs_at(self, draw: Float[Array, " dim"]) -> Float[Array, "..."]:
+        """By a run, called back from jax; nan where that failed."""
+        ...
+
+    def log_density_of(self, outputs: Float[Array, "..."], draw: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Of a draw with these outputs."""
         ...
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -61,8 +61,9 @@ def simulator(
         likelihood: in place of data and noise, the outputs of one run and a dict of all variables to the log
             likelihood; written with jax.
         log_prior: a dict of the variables to a log density, besides the priors; written with jax.
-        gradient: "given" by the simulator, "differences" of its outputs, or "none"; as it turns out and up
-            to 50 parameters, if not given.
+        gradient: "given" by the simulator; of a "surrogate", a polynomial that an automatic fit learns from
+            the outputs; central "differences" of these; or "none". If not given: what the simulator gives, or
+            else, up to 50 parameters, a surrogate, or differences where the output is a log density.
         step: of differences, in standard deviations of the prior.
         workers: how many runs at a time on this machine, a core each if not given; or a `distributed.Client`;
             or the address of a scheduler of Dask.
@@ -100,8 +101,9 @@ def simulator(
     taken = set(checked) & set(noise_priors)
     if taken:
         raise ValueError(f"the noise must have a name of its own, got {sorted(taken)[0]} twice")
-    if gradient not in (None, "given", "differences", "none"):
-        raise ValueError(f'gradient must be "given", "differences" or "none", got {shown(gradient)}')
+    if gradient not in (None, *get_args(Gradient)):
+        kinds = '"given", "surrogate", "differences" or "none"'
+        raise ValueError(f"gradient must be {kinds}, got {shown(gradient)}")
     check_between("step", step, 0, float("inf"))
     check_between("max_failed", max_failed, 0, 1)
     check_not_negative("retries", retries)

@@ -136,7 +136,7 @@ def _verdict_facts(verdict: Verdict | None) -> dict[str, str]:
     facts["Pareto k̂"] = verdict.tail_sentence.removeprefix("k̂ = ")
     if len(verdict.rungs) > 1:
         facts["Tried, each from the one before"] = "; ".join(verdict.rung_sentences)
-    facts["Gradients"] = f"{verdict.num_gradients:,} ({spent})"
+    facts[verdict.spent_on.capitalize()] = f"{verdict.num_gradients:,} ({spent})"
     if verdict.notes:
         facts["Outside"] = " ".join(verdict.notes)
     return facts

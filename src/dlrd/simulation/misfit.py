@@ -19,6 +19,7 @@ class Misfit:
         self.noise = np.array(noise, float)
         self.is_matrix = self.noise.ndim == 2 and self.noise.shape != data.shape
         self._root = np.linalg.cholesky(self.noise) if self.is_matrix else None
+        self._inverse_root = None if self._root is None else np.linalg.inv(self._root)
 
     @property
     def log_volume(self) -> float:
@@ -30,7 +31,7 @@ class Misfit:
 
     def value(self, outputs: Float[np.ndarray, "..."]) -> float:
         """Of the misfit."""
-        return 0.5 * float(np.sum(self._whitened(outputs - self.data) ** 2))
+        return 0.5 * float(np.sum(self.whitened(outputs - self.data) ** 2))
 
     def sensitivity(self, outputs: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """Its derivative with respect to the outputs."""
@@ -45,10 +46,11 @@ class Misfit:
             return standard * self.noise
         return (standard.reshape(len(standard), -1) @ self._root.T).reshape(standard.shape)
 
-    def _whitened(self, residuals: Float[np.ndarray, "..."]) -> np.ndarray:
-        if self._root is None:
+    def whitened(self, residuals: Any) -> Any:
+        """Residuals in units of the noise; operators alone, for arrays of any library."""
+        if self._inverse_root is None:
             return residuals / self.noise
-        return np.linalg.solve(self._root, residuals.ravel())
+        return self._inverse_root @ residuals.ravel()
 
 
 class Own:

@@ -2,13 +2,14 @@
 
 import contextlib
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Array, Key
 
 from dlrd.families import Family, member_of, split
 from dlrd.fitting import inputs
+from dlrd.fitting.automatic.emulation import can_emulate, fit_emulated
 from dlrd.fitting.automatic.judge.advice import warnings
 from dlrd.fitting.automatic.judge.psis import tail_shape
 from dlrd.fitting.automatic.plan import Plan, Task, task_for
@@ -24,7 +25,7 @@ from dlrd.fitting.progress import Reading, elbo_reading, progress_display
 from dlrd.fitting.request import Request
 from dlrd.fitting.result import Fit
 from dlrd.fitting.verdict import FAIR_TAIL, Verdict
-from dlrd.models import Model
+from dlrd.models import Emulable, Model
 
 
 def fit_automatically(
@@ -36,6 +37,22 @@ def fit_automatically(
         model, family, key: those of `dlrd.fit`, checked.
         request: one with an aim.
         plan: that of the automatic mode, if not given.
+    """
+    if can_emulate(model, family, request):
+        return fit_emulated(cast("Emulable", model), family, key, request, fit_with_form)
+    return fit_with_form(model, family, key, request, plan)[0]
+
+
+def fit_with_form(
+    model: Model, family: Family, key: Key[Array, ""], request: Request, plan: Plan | None
+) -> tuple[Fit, Family]:
+    """Fits by the model's own gradients or values.
+
+    Args:
+        model, family, key, request, plan: as for `fit_automatically`.
+
+    Returns:
+        The fit, and its family in the form that it has worked with.
     """
     begun = time.perf_counter()
     aim, (num_draws, gradient), watching = request.aim, request.sampling, request.watching
@@ -81,14 +98,15 @@ def fit_automatically(
     return _result(task, state, outcome, time.perf_counter() - begun)
 
 
-def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float) -> Fit:
+def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float) -> tuple[Fit, Family]:
     """What was measured, and nothing else."""
     measured = state.answer(outcome)
     if measured is not None and outcome is not Outcome.INTERRUPTED:
         with contextlib.suppress(KeyboardInterrupt):  # all that matters is there
             measured = with_values(task, measured)
     model = task.method.model
-    family = member_of(state.origin if measured is None else measured.family)
+    form = state.origin if measured is None else measured.family
+    family = member_of(form)
     seen = None if measured is None else measured.certificate
     # The tail of ratios that have a noise of their own says nothing about the family.
     shape, shape_error = float("nan"), float("nan")
@@ -99,7 +117,7 @@ def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float)
         name: float("nan") if seen is None else getattr(seen, name)
         for name in ("gap", "gap_error", "elbo", "elbo_error")
     }
-    return Fit(
+    fit = Fit(
         family=family,
         history=state.recorder.history(),
         outcome=outcome,
@@ -118,6 +136,7 @@ def _result(task: Task, state: AutomaticState, outcome: Outcome, seconds: float)
             **numbers,
         ),
     )
+    return fit, form
 
 
 def _reading(state: AutomaticState, tolerance: float) -> Reading:

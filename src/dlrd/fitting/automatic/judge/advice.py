@@ -40,18 +40,12 @@ def warnings(
         model: what was fitted.
         tolerance: of the fit.
     """
-    found = [] if certificate is None else _of_draws(certificate)
-    found += _of_search(state.search, model)
+    found = [] if certificate is None else of_draws(certificate)
+    found += of_search(state.search, model)
     if is_far:
-        way_out = getattr(family, "richer", "a richer family, or another parameterisation")
-        if state.search.funnel is None:  # or else it has been said
-            way_out += _in_code("; a centred hierarchy may gain from", model, range(model.dim))
-        found.append(
-            f"the posterior has heavier tails or another shape than the family (k̂ > {FAIR_TAIL}): "
-            f"try {way_out}."
-        )
+        found += of_tail(family, model, has_funnel=state.search.funnel is not None)
     if outcome is Outcome.BUDGET:
-        found += _of_budget(state, certificate, tolerance)
+        found += of_budget(state.num_gradients, certificate, tolerance)
         drift = _drift(state, model.names)
         if drift is not None:
             found.append(f"{drift} until the end.")
@@ -62,7 +56,18 @@ def warnings(
     return found
 
 
-def _of_draws(certificate: Certificate) -> list[str]:
+def of_tail(family: Family, model: Model, has_funnel: bool = False) -> list[str]:
+    """What a large k̂ means; of a funnel it was said before."""
+    way_out = getattr(family, "richer", "a richer family, or another parameterisation")
+    if not has_funnel:
+        way_out += _in_code("; a centred hierarchy may gain from", model, range(model.dim))
+    return [
+        f"the posterior has heavier tails or another shape than the family (k̂ > {FAIR_TAIL}): try {way_out}."
+    ]
+
+
+def of_draws(certificate: Certificate) -> list[str]:
+    """What a certificate's draws have shown, besides the gap."""
     found = []
     if certificate.share_bad:
         found.append(
@@ -78,19 +83,20 @@ def _of_draws(certificate: Certificate) -> list[str]:
     return found
 
 
-def _of_budget(state: AutomaticState, certificate: Certificate | None, tolerance: float) -> list[str]:
+def of_budget(num_gradients: int, certificate: Certificate | None, tolerance: float) -> list[str]:
     """What a fit that has not arrived would need; with twice the steps, an average is about twice as near."""
     if certificate is None or not np.isfinite(certificate.gap_bound):
         return ["the budget ended before the fit was sure: raise max_gradients."]
     times = max(certificate.gap_bound / (CERTAIN * tolerance), 2.0)
-    needed = float(f"{times * state.num_gradients:.1g}")
+    needed = float(f"{times * num_gradients:.1g}")
     return [
         f"the budget ended while the ELBO was still up to {certificate.gap_bound:.2g} nats below the best "
         f"nearby, as far as gradients tell: max_gradients={needed:,.0f} would about be enough."
     ]
 
 
-def _of_search(search: Search, model: Model) -> list[str]:
+def of_search(search: Search, model: Model) -> list[str]:
+    """What was found besides the start."""
     found, names = [], model.names
     if search.other_modes:
         lower = ", ".join(f"{each:.2g}" for each in search.other_modes)

@@ -1,13 +1,13 @@
 """The certificate: with draws of its own, the ELBO of a family and how far from the optimum it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families import BoundsGap, Certifiable, Correctable, Family
-from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, look
+from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, Look, look
 from dlrd.models import Model
 
 MIN_DRAWS = NUM_BLOCKS * BATCH
@@ -108,11 +108,22 @@ def certify(
     last = max(-(-num_draws // min_draws), first + 1)
     batch = min_draws // NUM_BLOCKS
     looks = [look(model, family, key, index, batch=batch) for index in range(first, last)]
+    return of_looks(looks, family, came_from, model.can_fail, shorter)
+
+
+def of_looks(
+    looks: Sequence[Look],
+    family: Family,
+    came_from: Family,
+    can_fail: bool,
+    shorter: Certificate | None = None,
+) -> Certificate:
+    """What looks of one length have shown, also behind those of a shorter certificate."""
     log_ratios = np.concatenate([each.log_ratios.ravel() for each in looks])
     each_gradients = [each.gradients for each in looks if each.gradients is not None]
     gradients = np.mean(each_gradients, axis=0) if each_gradients else None
     if shorter is not None:
-        share = first / last
+        share = shorter.num_draws / (shorter.num_draws + len(log_ratios))
         log_ratios = np.concatenate([shorter.log_ratios, log_ratios])
         if gradients is not None and shorter.gradients is not None:
             gradients = share * shorter.gradients + (1 - share) * gradients
@@ -137,7 +148,7 @@ def certify(
         gain=gain,
         gain_error=gain_error,
         gradients=gradients,
-        **_of_values(log_ratios, model.can_fail),
+        **_of_values(log_ratios, can_fail),
     )
 
 

@@ -11,9 +11,10 @@ from jaxtyping import Array, Float, Int, Key
 from dlrd.families import Certifiable, Family, FromNoise, log_prob_of
 from dlrd.fitting.automatic.keys import several
 from dlrd.fitting.program import MAX_SIZE, Program
+from dlrd.gradients.audited import missing_gradient
 from dlrd.gradients.natural import finite_rows
 from dlrd.gradients.sobol import MAX_CHEAP, sobol_noise
-from dlrd.models import Model
+from dlrd.models import Audit, Audited, Model
 
 NUM_BLOCKS = 8
 """Independent estimates of the gradient, whose products have no bias from the noise."""
@@ -26,6 +27,7 @@ class Look(NamedTuple):
 
     log_ratios: Float[Array, "block draw"]  # log p − log q
     gradients: Float[Array, "block coordinate"] | None  # where the Fisher information is I; None if unknown
+    audit: Audit | None = None  # of a model that is audited: gradients are of what it misses, alone
 
 
 def look(
@@ -110,11 +112,14 @@ def _block(
     log_prob = log_prob_of(family, noise, draws)
     if not has_gradients:
         return Look(model.values(draws, own_key) - log_prob, None)
+    assert isinstance(family, Certifiable)
+    if isinstance(model, Audited):
+        seen = model.audit(draws)
+        return Look(seen.values - log_prob, missing_gradient(family, seen, noise), seen)
     values, slopes = model.values_and_gradients(draws, own_key)
     log_ratios = values - log_prob
     chosen = finite_rows(log_ratios, slopes)
     slopes, noise = slopes[chosen], noise[chosen]
-    assert isinstance(family, Certifiable)
     return Look(log_ratios, family.fisher_coordinates(family.natural_gradient(slopes, noise)))
 
 

@@ -70,7 +70,7 @@ def find_modes(
     modes = [first]
 
     def is_known(point: Float[np.ndarray, " dim"]) -> bool:
-        return any(_is_near(mode, point) for mode in modes)
+        return any(is_near(mode, point) for mode in modes)
 
     dtype = jnp.result_type(*jax.tree.leaves(split(family)[0]))
     noise = jax.device_put(np.asarray(host_noise(key, (num_starts, family.noise_size)), dtype))
@@ -94,7 +94,7 @@ def find_modes(
             if mode is None or not mode.is_found or is_known(mode.point):
                 continue
             modes.append(mode)
-    modes.sort(key=lambda mode: -_laplace_evidence(mode))
+    modes.sort(key=lambda mode: -laplace_evidence(mode))
     return [
         Start(family.at_mode(mode.point, mode.curvature), f"mode {i + 1}", True)
         for i, mode in enumerate(modes)
@@ -134,10 +134,11 @@ def _from_noise(family: Startable, noise: Float[Array, "draw noise"]) -> Float[A
     return family.from_noise(noise)
 
 
-def _is_near(mode: Mode, point: Float[np.ndarray, " dim"]) -> bool:
+def is_near(mode: Mode, point: Float[np.ndarray, " dim"]) -> bool:
+    """Whether a point is of a known mode, or on the way to it."""
     return mode.distance(point) ** 2 < SAME_MODE + SAME_MODE_PER_DIM * len(point)
 
 
-def _laplace_evidence(mode: Mode) -> float:
+def laplace_evidence(mode: Mode) -> float:
     """The log of the posterior's mass around a mode, up to a constant."""
     return mode.log_density + mode.curvature.log_volume()
