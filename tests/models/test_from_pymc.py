@@ -195,6 +195,44 @@ def test_data_are_those_of_the_moment() -> None:
     np.testing.assert_allclose(difference, (squares[1] - squares[0]) / 2, rtol=1e-5)
 
 
+def slopes(x: np.ndarray, y: np.ndarray, power: int = 1) -> Any:
+    with pm.Model():
+        mean = pm.Deterministic("mean", pm.Normal("slope") * x**power)
+        pm.Normal("y", mean, 1, observed=y)
+        return dlrd.models.pymc()
+
+
+def test_models_of_other_data_are_one_to_programs() -> None:
+    y = np.zeros(3)
+    one, same, other = slopes(DATA[:3], y), slopes(DATA[3:6], y), slopes(DATA[:3], y, power=2)
+    (_, form), (own, same_form) = jax.tree.flatten(one), jax.tree.flatten(same)
+    assert form == same_form != jax.tree.structure(slopes(DATA[:4], np.zeros(4)))
+    assert one != same
+    draw = jnp.array([[2.0]])
+    np.testing.assert_array_equal(form.unflatten(own).values(draw, None), same.values(draw, None))
+    for model, x in ((one, DATA[:3]), (same, DATA[3:6]), (other, DATA[:3] ** 2)):
+        squares = jnp.sum((2 * x) ** 2) + 4.0
+        # Three observations and one slope, each with the constant of a standard normal.
+        exact = -0.5 * squares - 2 * np.log(2 * np.pi)
+        np.testing.assert_allclose(model.values(draw, None), [exact], rtol=1e-5)
+        np.testing.assert_allclose(model.constrained(draw)["mean"], [2 * x], rtol=1e-6)
+
+
+def test_data_that_decide_about_lengths_are_the_models_own() -> None:
+    def chosen(mask: np.ndarray) -> Any:
+        with pm.Model():
+            effect = pm.Normal("effect", shape=3)
+            sums = pt.cumsum(effect[pt.as_tensor(mask) > 0])
+            pm.Potential("sum", sums[-1] * pt.as_tensor(DATA[:3]).sum())
+            return dlrd.models.pymc()
+
+    one, other = chosen(np.array([1, 1, 0])), chosen(np.array([0, 1, 1]))
+    assert jax.tree.structure(one) != jax.tree.structure(other)
+    draw = jnp.array([[1.0, 2.0, 4.0]])
+    difference = other.values(draw, None) - one.values(draw, None)
+    np.testing.assert_allclose(difference, 3 * DATA[:3].sum(), rtol=1e-5)
+
+
 def test_starting_values_of_the_model_stay() -> None:
     theirs, _ = made(cutpoints)
     np.testing.assert_array_equal(theirs.rvs_to_initial_values[theirs["cuts"]], [-1, 0, 1])

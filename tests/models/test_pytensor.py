@@ -36,3 +36,11 @@ def test_shared_variables_are_constants() -> None:
     fn = jaxified([scalar], [scalar * factor])
     factor.set_value(np.array([0.0, 0.0]))
     np.testing.assert_allclose(fn(jnp.asarray(2.0))[0], [4.0, 6.0])
+
+
+@pytest.mark.usefixtures("x64")
+def test_whole_numbers_do_not_become_single_precision() -> None:
+    """PyTensor writes one half in 32 bits, and multiplies whole numbers by it in 64; jax would in 32."""
+    whole = pt.lvector("n")
+    (found,) = jaxified([whole], [pt.log(whole * np.float32(0.5))])(jnp.array([3, 2**24 + 1]))
+    np.testing.assert_allclose(found, np.log([1.5, (2**24 + 1) / 2]), rtol=1e-15)

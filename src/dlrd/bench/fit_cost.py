@@ -8,9 +8,11 @@ import numpy as np
 import optax
 import scipy.linalg
 import scipy.special
+from jaxtyping import Array
 
 import dlrd
 from dlrd.bench.timing import Row, interleaved, paired
+from dlrd.models import LogDensity
 from dlrd.paper.problems.logistic import PRIOR_VARIANCE, logistic, signed_design
 
 NUM_DRAWS = 8
@@ -124,6 +126,33 @@ def many_runs(num_runs: int = 16, steps: int = 5_000, repeats: int = 5) -> Row:
         reach=1.5,
         is_speedup=True,
     )
+
+
+def automatic_fits(num_fits: int = 8, repeats: int = 5) -> list[Row]:
+    """Automatic fits side by side, by `fit_many`, against one after another; of two models."""
+
+    def small(z: Array) -> Array:
+        return -0.5 * jnp.sum(z**2) - jnp.sum(jnp.exp(z - 1.0))
+
+    return [
+        _side_by_side(f"{num_fits} automatic fits, {name}", log_density, dim, num_fits, repeats)
+        for name, log_density, dim in (("d=4", small, 4), ("logistic full rank", logistic(), 31))
+    ]
+
+
+def _side_by_side(what: str, log_density: LogDensity, dim: int, num_fits: int, repeats: int) -> Row:
+    family = dlrd.FullRankNormal.standard(dim)
+
+    def together() -> None:
+        dlrd.fit_many(log_density, family, keys=range(num_fits), progress=False)
+
+    def in_turn() -> None:
+        for key in range(num_fits):
+            dlrd.fit(log_density, family, key=key, progress=False)
+
+    ours, theirs = paired(together, in_turn, repeats)
+    milli = 1e3 / num_fits
+    return Row(what, "one after another", ours * milli, theirs * milli, "ms", reach=1.2, is_speedup=True)
 
 
 def _ours() -> Callable[[int], None]:

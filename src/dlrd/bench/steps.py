@@ -38,6 +38,7 @@ def _rows() -> Iterator[Row]:
     yield fit_cost.guarded()
     yield from field_cost.field_gradients()
     yield fit_cost.many_runs()
+    yield from fit_cost.automatic_fits()
     yield adapter_cost.numpyro_hierarchy()
     yield adapter_cost.pymc_hierarchy()
     yield from start_cost.imports()

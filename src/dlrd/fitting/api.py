@@ -13,6 +13,7 @@ from dlrd.families import Family, default_family
 from dlrd.fitting import inputs
 from dlrd.fitting.automatic.fit import fit_automatically
 from dlrd.fitting.automatic.ladder import climb
+from dlrd.fitting.automatic.many import fit_each
 from dlrd.fitting.explicit import fit_explicitly
 from dlrd.fitting.monitor import MonitorFn
 from dlrd.fitting.request import Sampling, Stepping, checked_request
@@ -155,8 +156,10 @@ def fit_many(
 ) -> list[Fit]:
     """Fits one model many times, with different keys and learning rates, in one compiled program.
 
-    Without `optimizer`, automatic fits, which end each at its own time: they run one after another, all with
-    the program that the first one compiles.
+    Without `optimizer`, automatic fits, which end each at its own time, with the programs that the first one
+    compiles: as many side by side as there are cores, of models that are jax throughout, else one after
+    another. Each is, bit for bit, the fit of its key alone, unless `max_seconds` ends it. Ctrl-C ends those
+    under way with what they have, and leaves out those that had not begun.
 
     Args:
         log_density, family, tolerance, max_gradients, max_seconds, starts, steps, num_draws, gradient, draws,
@@ -168,7 +171,7 @@ def fit_many(
 
     Returns:
         One fit a run, in the order of `itertools.product(learning_rates, keys)`. Their `seconds` are those of
-        the whole call.
+        the whole call; of automatic fits, their own.
 
     Example:
         >>> import dlrd, optax
@@ -191,10 +194,8 @@ def fit_many(
     model, start = _prepared(log_density, family)
     if request.aim is None:
         return fit_explicitly(model, start, each_key, request)
-    folders = [request.in_folder(str(number)) for number in range(len(each_key))]
-    if family is None:
-        return [climb(model, each, own) for each, own in zip(each_key, folders, strict=True)]
-    return [fit_automatically(model, start, each, own) for each, own in zip(each_key, folders, strict=True)]
+    fit_fn = climb if family is None else lambda model, key, own: fit_automatically(model, start, key, own)
+    return fit_each(fit_fn, model, list(each_key), request)
 
 
 def _prepared(log_density: Model | LogDensity, family: Family | None) -> tuple[Model, Family]:

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from dlrd.fitting.turns import away, back, is_in_turns
+
 MAX_SIZE = 16
 """Structures of arguments, for each function, whose compiled programs are kept."""
 _WORKERS = ThreadPoolExecutor(2, thread_name_prefix="dlrd")
@@ -31,7 +33,8 @@ class Program:
     def __init__(self, fn: Callable[..., Any], max_size: int = MAX_SIZE):
         self._fn = fn
         self._max_size = max_size
-        self._jitted: dict[Hashable, Any] = {}  # by the structure of the arguments, the latest last
+        # By the structure of the arguments, the latest last; with the shapes that were called in turns.
+        self._jitted: dict[Hashable, tuple[Any, set[Any]]] = {}
         self._pending: dict[Hashable, Future[Any]] = {}  # compilations under way
 
     def prepare(self, *args: Any) -> None:
@@ -41,7 +44,7 @@ class Program:
         """
         arrays, structure = _parts(args)
         if structure not in self._jitted:
-            lowered = self._jitted_for(structure).lower(*arrays)
+            lowered = self._jitted_for(structure)[0].lower(*arrays)
             self._pending[structure] = in_background(lowered.compile)
 
     def __call__(self, *args: Any) -> Any:
@@ -49,9 +52,18 @@ class Program:
         if structure in self._pending:
             with contextlib.suppress(Exception):  # of the compiler, which the call below will raise again
                 self._pending.pop(structure).result()
-        return self._jitted_for(structure)(*arrays)
+        jitted, known = self._jitted_for(structure)
+        if not is_in_turns():
+            return jitted(*arrays)
+        shapes = tuple((each.shape, each.dtype) for each in arrays)
+        if shapes not in known:  # others have to wait: they would compile it, too
+            found = jitted(*arrays)
+            known.add(shapes)
+            return found
+        with away():
+            return jax.block_until_ready(jitted(*arrays))
 
-    def _jitted_for(self, structure: Any) -> Any:
+    def _jitted_for(self, structure: Any) -> tuple[Any, set[Any]]:
         if structure in self._jitted:
             self._jitted[structure] = self._jitted.pop(structure)
         else:
@@ -59,9 +71,11 @@ class Program:
 
             def flat(*arrays: Any) -> Any:
                 traced = iter(arrays)
-                return self._fn(*form.unflatten(next(traced) if each is _ARRAY else each for each in others))
+                rest = [next(traced) if each is _ARRAY else each for each in others]
+                with back():
+                    return self._fn(*form.unflatten(rest))
 
-            self._jitted[structure] = jax.jit(flat)
+            self._jitted[structure] = jax.jit(flat), set()
             for oldest in list(self._jitted)[: -self._max_size]:
                 del self._jitted[oldest]
                 self._pending.pop(oldest, None)

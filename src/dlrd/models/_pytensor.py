@@ -20,7 +20,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 from pytensor.link.jax.dispatch.basic import jax_funcify
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.basic import cast
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import tensor
@@ -40,6 +41,10 @@ def jaxified(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[..., Seq
     rewriter: Any = mode.JAX.excluding("fusion").optimizer
     rewriter.rewrite(graph)
     for node in graph.toposort():
+        widened = _widened(node)
+        if widened is not None:
+            graph.replace_all(zip(node.outputs, widened, strict=True), reason="whole numbers made wide")
+            continue
         product = _product_with_vector(node)
         if product is not None:
             graph.replace(node.outputs[0], product, reason="product with a vector")
@@ -85,6 +90,16 @@ class VectorDot(Op):
 @jax_funcify.register(VectorDot)
 def _(op: VectorDot, **_: Any) -> Any:
     return jnp.dot
+
+
+def _widened(node: Apply) -> Any:
+    """An operation on whole numbers and floats of 32 bits that PyTensor does in 64, and jax alone in 32."""
+    if not isinstance(node.op, Elemwise):
+        return None
+    kinds, wide = [each.type.dtype for each in node.inputs], node.outputs[0].type.dtype
+    if wide != "float64" or "float32" not in kinds or "float64" in kinds:
+        return None
+    return node.op.make_node(*(cast(each, wide) for each in node.inputs)).outputs
 
 
 def _product_with_vector(node: Apply) -> Any:

@@ -17,6 +17,7 @@ from dlrd.checks import shown
 from dlrd.models import _pymc
 from dlrd.models.flat import FunctionModel
 from dlrd.models.names import free_names
+from dlrd.models.pytensor_template import Parted, Template, arrays_of, parted
 
 BATCH_SIZE = 100
 """Draws that are taken through the model at a time."""
@@ -26,6 +27,9 @@ _WORDS = {"log": "log", "logodds": "logit"}
 
 class PyMCModel(FunctionModel):
     """A PyMC model with its data as they are now; later changes of either are not seen.
+
+    Programs take the arrays in its log density as arguments, unless these decide about shapes, and models
+    that differ in nothing else share them.
 
     A draw holds the values that PyMC's own samplers move, variable by variable in the order of the model. The
     log density is PyMC's, with the Jacobians of its transforms.
@@ -49,29 +53,36 @@ class PyMCModel(FunctionModel):
             )
             for name in free_names(shape, variable.name, _word(variable, transform))
         )
-        super().__init__(self.log_density, (len(names),), names)
+        dim = sum(map(math.prod, self._shapes))
+        observed = [self.model.rvs_to_values[each] for each in self.model.observed_RVs]
+        named = [*observed, *self.model.data_vars]
+        self._arrays = arrays_of(
+            [*named, *self.model.basic_RVs, *self.model.potentials, *self._deterministics], named
+        )
+        self._graphs: dict[str, Parted] = {}
+        self._template, data = self._graph("log_density", self._shapes)
+        super().__init__(self.log_density, (dim,), names, data)
         self.dims = {name: tuple(map(str, axes)) for name, axes in self.model.named_vars_to_dims.items()}
         self.coords = {
             name: np.array(labels) for name, labels in self.model.coords.items() if labels is not None
         }
         self.observed_data: dict[str, np.ndarray] = find_observations(self.model)
         self.constant_data: dict[str, np.ndarray] = find_constants(self.model)
-        self._functions: dict[tuple[str, bool], Callable[..., Sequence[Any]]] = {}
 
     def constrained(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
         """The free variables and the deterministics, on their natural scale."""
-        found = _mapped(self, "constrained")(draws)
+        found = self._each("constrained", draws)
         return dict(zip(_names(self._variables + self._deterministics), found, strict=True))
 
     def unconstrained(self, variables: dict[str, Any]) -> Float[Array, "draw dim"]:
         """The draws that give these free variables; others that are given do not count."""
-        given = tuple(jnp.asarray(variables[name], float) for name in _names(self._variables))
-        found = _mapped(self, "unconstrained")(given)
+        given = [jnp.asarray(variables[name], float) for name in _names(self._variables)]
+        found = self._each("unconstrained", given)
         return jnp.concatenate([part.reshape(len(part), -1) for part in found], axis=1)
 
     def log_likelihood(self, draws: Float[Array, "draw dim"]) -> dict[str, Array]:
         names = _names(self.model.observed_RVs)
-        return dict(zip(names, _mapped(self, "log_likelihood")(draws), strict=True)) if names else {}
+        return dict(zip(names, self._each("log_likelihood", draws), strict=True)) if names else {}
 
     def predictions(self, draws: Float[Array, "draw dim"], key: Key[Array, ""]) -> dict[str, np.ndarray]:
         """Data by PyMC's `sample_posterior_predictive`."""
@@ -84,29 +95,25 @@ class PyMCModel(FunctionModel):
         arrays = {name: np.asarray(found[name], float) for name in _names(self._variables)}
         return [{name: values[i] for name, values in arrays.items()} for i in range(len(draws))]
 
-    def each(self, name: str, given: Any) -> list[Array]:
-        """What the function of that name gives for one draw, or for the variables of one."""
-        values = given if isinstance(given, tuple) else self._parts(given)
-        return [jnp.asarray(value) for value in self._function(name)(*values)]
-
     def log_density(self, draw: Float[Array, " dim"]) -> Float[Array, ""]:
-        return self._function("log_density")(*self._parts(draw))[0]
+        values = _pieces(draw, self._shapes)
+        return jnp.asarray(self._template.jaxified()(*values, *map(jnp.asarray, self._data))[0])
 
-    def _parts(self, draw: Float[Array, " dim"]) -> list[Array]:
-        """The draw as PyMC's value variables."""
-        sizes = [math.prod(shape) for shape in self._shapes]
-        pieces = jnp.split(draw, np.cumsum(sizes)[:-1])
-        return [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+    def _each(self, name: str, given: Any) -> list[Array]:
+        """What the graph of that name gives for each draw, or for the variables of each."""
+        is_split = isinstance(given, list)
+        template, data = self._graph(name, [each.shape[1:] for each in given] if is_split else self._shapes)
+        shapes = None if is_split else tuple(self._shapes)
+        return _mapped(template, shapes)(data, given)
 
-    def _function(self, name: str) -> Callable[..., Sequence[Any]]:
-        """The jax function of that name, which keeps the data in the precision in which it was made."""
-        wanted = name, _pymc.is_double_precision()
-        if wanted not in self._functions:
-            self._functions[wanted] = _pymc.jaxified(*self._graph(name))
-        return self._functions[wanted]
+    def _graph(self, name: str, shapes: Sequence[tuple[int, ...]]) -> Parted:
+        """The graph of that name, whose inputs have these shapes."""
+        if name not in self._graphs:
+            self._graphs[name] = parted(*self._ends(name), self._arrays, shapes)
+        return self._graphs[name]
 
-    def _graph(self, name: str) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The inputs and outputs of the function of that name."""
+    def _ends(self, name: str) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The inputs and outputs of the graph of that name."""
         if name == "unconstrained":
             inputs = [variable.type() for variable in self._variables]
             outputs = list(map(_forward, self._variables, self._transforms))
@@ -118,12 +125,42 @@ class PyMCModel(FunctionModel):
             return self._values, terms
         return self._values, [self.model.logp()]
 
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return self._template, self.shape, self._given_names
+
+    def __eq__(self, other: object) -> bool:
+        """Without data, as programs see it, by the density; else by all that it answers."""
+        if not isinstance(other, PyMCModel) or self._identity != other._identity:
+            return False
+        if self._data is None or other._data is None:
+            return self._data is other._data
+        return self.model is other.model
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
 
 @functools.lru_cache(maxsize=8)
-def _mapped(model: PyMCModel, name: str) -> Callable[[Any], list[Array]]:
-    """A program of the function of that name for each draw, a batch at a time."""
-    each_fn = functools.partial(model.each, name)
-    return jax.jit(lambda given: jax.lax.map(each_fn, given, batch_size=BATCH_SIZE))
+def _mapped(template: Template, shapes: tuple[tuple[int, ...], ...] | None) -> Callable[..., list[Array]]:
+    """A graph as a program of its data and of many draws, or of the inputs of each, a batch at a time."""
+
+    def mapped(data: Any, given: Any) -> list[Array]:
+        fn, shared = template.jaxified(), list(map(jnp.asarray, data))
+
+        def each(row: Any) -> list[Array]:
+            inputs = row if shapes is None else _pieces(row, shapes)
+            return [jnp.asarray(value) for value in fn(*inputs, *shared)]
+
+        return jax.lax.map(each, given, batch_size=BATCH_SIZE)
+
+    return jax.jit(mapped)
+
+
+def _pieces(draw: Float[Array, " dim"], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """The draw as PyMC's value variables."""
+    parts = jnp.split(draw, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _names(variables: Sequence[Any]) -> list[str]:

@@ -102,7 +102,39 @@ rng =""",
 )
 
 
-@pytest.mark.parametrize("code", [SHARED, BY_NUMPYRO], ids=["function", "numpyro"])
+BY_PYMC = (
+    SHARED.replace("import numpy as np", "import numpy as np, pymc as pm")
+    .replace(
+        'dlrd.models.function(regression, {"slope": ()}, data=data)', "dlrd.models.pymc(by_pymc(**data))"
+    )
+    .replace(
+        "rng =",
+        """
+def by_pymc(x, y):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("slope") * x, 1, observed=y)
+    return model
+rng =""",
+    )
+)
+SET_ANEW = BY_PYMC.replace("by_pymc(**data)", "with_data(**data)").replace(
+    "rng =",
+    """
+with pm.Model() as only:
+    pm.Normal("y", pm.Normal("slope") * pm.Data("x", np.zeros(20)), 1, observed=pm.Data("of_y", np.zeros(20)))
+def with_data(x, y):
+    with only:
+        pm.set_data({"x": x, "of_y": y})
+    return only
+rng =""",
+)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [SHARED, BY_NUMPYRO, BY_PYMC, SET_ANEW],
+    ids=["function", "numpyro", "pymc", "pymc, data set anew"],
+)
 def test_other_data_are_no_other_program(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     rows = [line.split() for line in done.stdout.splitlines()]
