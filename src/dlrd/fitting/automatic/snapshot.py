@@ -36,7 +36,7 @@ def snapshot(state: AutomaticState, outcome: Outcome, tolerance: float) -> Snaps
     data: dict[str, Any] = {name: getattr(state, name) for name in _NUMBERS} | {
         "outcome": outcome.name,
         "tolerance": tolerance,
-        "is_dense": isinstance(state.rest, Refinable) and isinstance(state.rest.curvature, DenseCurvature),
+        "is_dense": found is None and isinstance(state.rest, Refinable) and state.rest.curvature.is_whole,
         "search": state.search._asdict(),
         "recorder": state.recorder.data(),
     }
