@@ -1,5 +1,6 @@
 """A mean-field normal in the form that automatic fits work with."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import equinox as eqx
@@ -132,4 +133,4 @@ class Curved(WithCurvature):
         return here[0] - there[0], here[1] - there[1]
 
     def _with(self, loc: ArrayLike, log_scale: ArrayLike) -> "Curved":
-        return Curved(type(self.member)(loc, log_scale), self.curvature)
+        return Curved(replace(self.member, loc=loc, log_scale=log_scale), self.curvature)

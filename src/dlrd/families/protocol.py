@@ -293,4 +293,4 @@ def settled(family: Any) -> Any:
 
 def member_of(family: Any) -> Any:
     """The family that users get."""
-    return family.member if isinstance(family, WorkingForm) else family
+    return member_of(family.member) if isinstance(family, WorkingForm) else family

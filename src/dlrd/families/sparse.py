@@ -3,24 +3,25 @@
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from dlrd.checks import check_count
+from dlrd.families import sparse_geometry as geometry
 from dlrd.families._checks import check_shape, check_vector, float_array
 from dlrd.families._limits import limited
 from dlrd.families._noise import standard_log_prob, standard_noise
 from dlrd.families._quantiles import normal_quantiles
 from dlrd.families.coupled import Coupled
-from dlrd.families.curvature import Curvature
+from dlrd.families.curvature import Curvature, diagonal_curvature
+from dlrd.families.curved import Curved
 from dlrd.families.densely_coupled import DenselyCoupled
 from dlrd.families.elimination import Elimination, Values, eliminate
 from dlrd.families.pattern import Pattern
 from dlrd.families.sparse_curvature import SparseCurvature
-from dlrd.families.sparse_geometry import changed_factor, further_factor, sketched, stein_change
+from dlrd.families.uncoupled import uncoupled
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -127,6 +128,12 @@ class SparseNormal(eqx.Module):
         return cls(mean, diagonal, lower, curvature.couplings.elimination)
 
     @classmethod
+    def of_scales(cls, loc: ArrayLike, std: ArrayLike) -> "SparseNormal":
+        """The normal of independent coordinates with these means and standard deviations."""
+        apart = cls.standard(len(np.asarray(loc)))
+        return apart.replaced(loc, (1 / jnp.asarray(std)[np.asarray(apart.elimination.order)], apart.lower))
+
+    @classmethod
     def of_root(
         cls, loc: Float[Array, " dim"], root: Float[np.ndarray, "dim dim"], elimination: Elimination
     ) -> "SparseNormal":
@@ -172,33 +179,32 @@ class SparseNormal(eqx.Module):
         scores = self.elimination.times_lower(*self.factor, noise)  # Λ (z − μ)
         residual = self.elimination.permuted(slopes) + scores
         loc = self.elimination.unpermuted(jnp.mean(residual, axis=0))
-        return self.replaced(loc, stein_change(self.elimination, residual, scores))
+        return self.replaced(loc, geometry.stein_change(self.elimination, residual, scores))
 
     def moved(self, step: "SparseNormal") -> "SparseNormal":
         """μ + Λ⁻¹ δ with the new Λ, which is Λ + Δ, or has as much of Δ as leaves it positive definite."""
-        factor = changed_factor(self.elimination, self.factor, step.factor)
+        factor = geometry.changed_factor(self.elimination, self.factor, step.factor)
         whitened = limited(self.elimination.solve_lower(*factor, self.elimination.permuted(step.loc)))
         shift = self.elimination.unpermuted(self.elimination.solve_upper(*factor, whitened))
         return self.replaced(self.loc + shift, factor)
 
     def at_mode(
         self, point: Float[np.ndarray, " dim"], curvature: Curvature
-    ) -> "SparseNormal | Coupled | DenselyCoupled":
+    ) -> "Curved | Coupled | DenselyCoupled":
         """Laplace's approximation, with the pattern of the curvature, if that has one."""
         dtype = self.loc.dtype
         if isinstance(curvature, SparseCurvature):
             return coupled(point, curvature, dtype, SparseNormal)
-        apart = SparseNormal.standard(len(point)).elimination
-        diagonal = np.sqrt(np.asarray(curvature.diagonal, dtype))[np.asarray(apart.order)]
-        return SparseNormal(np.asarray(point, dtype), diagonal, np.zeros(apart.num_entries, dtype), apart)
+        return uncoupled(point, np.asarray(curvature.diagonal) ** -0.5, curvature, dtype, SparseNormal)
 
-    def as_start(self) -> "SparseNormal":
-        return self
+    def as_start(self) -> "SparseNormal | Curved | Coupled | DenselyCoupled":
+        apart = diagonal_curvature(np.asarray(self.std, float))
+        return self if self.has_pattern else self.at_mode(np.asarray(self.loc), apart)
 
     def fisher_coordinates(self, gradient: "SparseNormal") -> Float[Array, " coordinate"]:
         """T⁻¹ times what is for μ, and a sketch of what is for Λ."""
         mean = self.elimination.solve_lower(*self.factor, self.elimination.permuted(gradient.loc))
-        return jnp.concatenate([mean, sketched(self.elimination, self.factor, gradient.factor)])
+        return jnp.concatenate([mean, geometry.sketched(self.elimination, self.factor, gradient.factor)])
 
     def inner_products(
         self, left: Float[np.ndarray, "row coordinate"], right: Float[np.ndarray, "other coordinate"]
@@ -206,11 +212,11 @@ class SparseNormal(eqx.Module):
         return left @ right.T
 
     def displacement(self, before: "SparseNormal") -> Float[np.ndarray, " coordinate"]:
-        return np.asarray(_displacement(self, before), float)
+        return np.asarray(geometry.displaced(self, before), float)
 
     def extrapolated(self, before: "SparseNormal", length: float) -> "SparseNormal":
         """Conditional precisions change by factors, what coordinates depend on linearly."""
-        factor = further_factor(self.elimination, before.factor, self.factor, length)
+        factor = geometry.further_factor(self.elimination, before.factor, self.factor, length)
         here, there = (np.asarray(each.loc, float) for each in (self, before))
         return self.replaced(np.asarray(here + length * (here - there), self.loc.dtype), factor)
 
@@ -287,14 +293,3 @@ def coupled(
     if curvature.couplings.is_for_gradients:
         return DenselyCoupled.at(loc, curvature, dtype, kind)
     return Coupled(SparseNormal.at(loc, curvature, dtype), curvature.couplings, kind)
-
-
-@eqx.filter_jit
-def _displacement(now: SparseNormal, before: SparseNormal) -> Float[Array, " coordinate"]:
-    elimination = now.elimination
-    shift = elimination.permuted(now.loc - before.loc)
-    pair = (elimination.product(*each.factor) for each in (now, before))
-    change = jax.tree.map(jnp.subtract, *pair)
-    return jnp.concatenate(
-        [elimination.times_upper(*now.factor, shift), sketched(elimination, now.factor, change)]
-    )

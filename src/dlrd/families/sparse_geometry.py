@@ -1,5 +1,8 @@
 """The geometry of normals with a sparse precision Λ = T Tᵀ: its changes, all in the order of elimination."""
 
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,3 +78,15 @@ def further_factor(elimination: Elimination, before: Values, now: Values, length
     dtype = now[0].dtype
     arrays = np.asarray(diagonal, dtype), np.asarray(further * diagonal[columns], dtype)
     return jax.device_put(arrays)
+
+
+@eqx.filter_jit
+def displaced(now: Any, before: Any) -> Float[Array, " coordinate"]:
+    """The way from one sparse normal to another, in the second one's Fisher coordinates."""
+    elimination = now.elimination
+    shift = elimination.permuted(now.loc - before.loc)
+    pair = (elimination.product(*each.factor) for each in (now, before))
+    change = jax.tree.map(jnp.subtract, *pair)
+    return jnp.concatenate(
+        [elimination.times_upper(*now.factor, shift), sketched(elimination, now.factor, change)]
+    )

@@ -201,6 +201,19 @@ def test_highest_elbo_is_kept_and_tells_of_the_others(
     assert [rung.seconds for rung in verdict.rungs] == [10.0, 11.0]
 
 
+@pytest.mark.parametrize(
+    ("elbo", "outcome", "kept"),
+    [(-1.2, Outcome.CERTIFIED, 1), (-1.4, Outcome.CERTIFIED, 0), (-1.2, Outcome.BUDGET, 0)],
+    ids=["within the errors", "surely lower", "not arrived"],
+)
+def test_richer_one_is_kept_unless_it_is_surely_lower(
+    climbed: Callable[..., Climbed], elbo: float, outcome: Outcome, kept: int
+) -> None:
+    """Twice the error of a difference is 0.28; the first one is only certified to a wide tolerance."""
+    found = climbed(60, [-1.0, elbo], [Outcome.CERTIFIED, outcome])
+    assert found.fit.family is found.starts[kept]
+
+
 def test_budget_is_shared(climbed: Callable[..., Climbed]) -> None:
     """The first rung may spend half of it, each other one what those before have left."""
     dim = MAX_WHOLE + 1

@@ -219,3 +219,37 @@ def test_pattern_of_the_model_is_kept(
         looked = press_at_call(patched, structure, "find_pattern", 0)
         assert_same_fit(fit(tmp_path, **settings), undisturbed)
         assert not looked
+
+
+NUM_TIED = 220
+
+
+def tied(z: jax.Array) -> jax.Array:
+    """Skewed, and each coordinate with all others: no pattern, and more than `MAX_WHOLE` of them."""
+    return jnp.sum(z - jnp.exp(z)) - 0.5 * jnp.sum(z) ** 2 / NUM_TIED
+
+
+@pytest.mark.parametrize(
+    "family", [dlrd.MeanFieldNormal, pytest.param(dlrd.LowRankNormal, marks=pytest.mark.slow)]
+)
+def test_curvature_of_a_foothold_is_kept(
+    family: Any,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual_handler: None,
+    assert_same_fit: AssertSame,
+) -> None:
+    """The whole matrix, which a family as it is given has not in so many dimensions."""
+    settings = {
+        "log_density": tied,
+        "family": family.standard(NUM_TIED),
+        "tolerance": 1e-3,
+        "max_gradients": 20_000,
+    }
+    undisturbed = fit(None, **settings)
+    with monkeypatch.context() as patched:
+        press_at_call(patched, run, "take_certificate", 1)
+        interrupted = fit(tmp_path, **settings)
+    assert interrupted.outcome is dlrd.Outcome.INTERRUPTED
+    assert interrupted.num_steps > 0
+    assert_same_fit(fit(tmp_path, **settings), undisturbed)

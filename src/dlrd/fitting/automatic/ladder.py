@@ -18,6 +18,7 @@ from dlrd.families import (
 )
 from dlrd.families.curvature import MAX_WHOLE, diagonal_curvature
 from dlrd.fitting.automatic.fit import fit_automatically
+from dlrd.fitting.automatic.judge.certificate import CONFIDENCE
 from dlrd.fitting.automatic.plan import Plan, default_tolerance
 from dlrd.fitting.outcome import Outcome
 from dlrd.fitting.request import Request
@@ -109,10 +110,23 @@ def _spent(fit: Fit) -> int:
     return fit.verdict.num_gradients
 
 
+def _is_better(fit: Fit, simpler: Fit) -> bool:
+    """Whether the ELBO is higher; or, of a richer family that has arrived, not surely lower.
+
+    It has the stricter tolerance, and few draws may show either as the higher one.
+    """
+    lead = fit.elbo - np.nan_to_num(simpler.elbo, nan=-np.inf)
+    has_arrived = fit.outcome in (Outcome.CERTIFIED, Outcome.AGREED)
+    allowed = CONFIDENCE * np.nan_to_num(np.hypot(fit.elbo_error, simpler.elbo_error)) if has_arrived else 0
+    return bool(lead > -allowed)
+
+
 def _kept(fits: list[Fit], seconds: float) -> Fit:
     """The fit with the highest ELBO, which tells of the others, too."""
-    best = max(range(len(fits)), key=lambda i: np.nan_to_num(fits[i].elbo, nan=-np.inf))
     verdicts = [fit.verdict for fit in fits if fit.verdict is not None]
+    best = 0
+    for i in range(1, len(fits)):
+        best = i if _is_better(fits[i], fits[best]) else best
     shown = [
         Rung(type(fit.family).__name__, verdict.elbo, verdict.tail_shape, verdict.num_gradients, fit.seconds)
         for fit, verdict in zip(fits, verdicts, strict=True)

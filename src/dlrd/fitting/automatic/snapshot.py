@@ -6,8 +6,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from dlrd.families import Family, HasCouplings, Startable, split
+from dlrd.families import Family, HasCouplings, Refinable, Startable, split
 from dlrd.families.couplings import couplings
+from dlrd.families.curvature import DenseCurvature
 from dlrd.families.pattern import Pattern
 from dlrd.families.sparse_curvature import SparseCurvature
 from dlrd.fitting.automatic.judge.certificate import Certificate
@@ -35,6 +36,7 @@ def snapshot(state: AutomaticState, outcome: Outcome, tolerance: float) -> Snaps
     data: dict[str, Any] = {name: getattr(state, name) for name in _NUMBERS} | {
         "outcome": outcome.name,
         "tolerance": tolerance,
+        "is_dense": found is None and isinstance(state.rest, Refinable) and state.rest.curvature.is_whole,
         "search": state.search._asdict(),
         "recorder": state.recorder.data(),
     }
@@ -79,13 +81,17 @@ def _search(saved: dict[str, Any]) -> Search:
 
 def _working_form(saved: Snapshot, model: Model, family: Family) -> Family:
     """Any family of the form that the saved one has."""
-    if "pattern.rows" not in saved.arrays:
+    if "pattern.rows" in saved.arrays:
+        pattern = Pattern(model.dim, saved.arrays["pattern.rows"], saved.arrays["pattern.columns"])
+        found = couplings(pattern)
+        assert found is not None, "it was found to be affordable before"
+        curvature = SparseCurvature.unit(found)
+    elif saved.data["is_dense"]:
+        curvature = DenseCurvature(np.eye(model.dim), np.eye(model.dim))
+    else:
         return working_form(model, family)
-    pattern = Pattern(model.dim, saved.arrays["pattern.rows"], saved.arrays["pattern.columns"])
-    found = couplings(pattern)
-    assert found is not None, "it was found to be affordable before"
     assert isinstance(family, Startable)
-    return family.at_mode(np.zeros(model.dim), SparseCurvature.unit(found))
+    return family.at_mode(np.zeros(model.dim), curvature)
 
 
 def _is_array(leaf: Any) -> bool:

@@ -212,6 +212,15 @@ def test_strides_where_moving_on_surely_gains() -> None:
     assert decided({"gain": 0.02, "gain_error": 0.0051}).action is Action.GO_ON
 
 
+def test_strides_away_from_modes_where_that_alone_keeps_it_from_being_certain() -> None:
+    """Else it would wait for steps to gain what a stride might."""
+    seen = SURE | {"gain": 0.007, "gain_error": 0.0005}
+    assert decided(seen, **AWAY, step_gradients=MIN_SETTLED).action is not Action.STRIDE
+    seen = SURE | {"gain": CAUTION * 0.4 + 0.02, "gain_error": 0.005}
+    assert decided(seen, **AWAY, step_gradients=MIN_SETTLED).action is Action.STRIDE
+    assert decided(seen, tolerance=0.4).outcome is Outcome.CERTIFIED
+
+
 def test_strides_once() -> None:
     assert decided(FAR, done=frozenset({Action.STRIDE})).action is Action.GO_ON
 

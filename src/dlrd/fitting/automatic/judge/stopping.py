@@ -102,7 +102,7 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
     can_correct = not seen.share_bad and evidence.confirming_cost <= evidence.num_left
     if can_correct and Action.CORRECT not in done and _is_certain_if_corrected(evidence):
         return Decision(Action.CORRECT)
-    is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.tolerance
+    is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.certain_tolerance
     if is_far and plan.has_strides and Action.STRIDE not in done:
         return Decision(Action.STRIDE)
     num_points = _num_curvatures(evidence) if plan.is_updating else 0

@@ -121,7 +121,7 @@ def find_footholds(
     starts = [Start(family.at_mode(found.mean, found.curvature), "a foothold", funnel=found.funnel)]
     is_refinable = isinstance(starts[0].family, Refinable)
     keeps_couplings = isinstance(starts[0].family, HasCouplings) and not is_refinable
-    if not isinstance(family, Factorized) and not keeps_couplings:
+    if not isinstance(starts[0].family, Factorized) and not keeps_couplings:
         there = family.at_mode(found.mean, diagonal_curvature(found.std))
         if is_refinable:
             there = there.with_curvature(found.curvature)

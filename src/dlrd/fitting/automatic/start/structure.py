@@ -104,7 +104,9 @@ class Survey:
         found = None if pattern is None else couplings(pattern)
         is_saving = found is not None and found.is_saving
         is_sparse = found is not None and found.is_sparse and self._dim <= MAX_WHOLE
-        is_wanted = self._needs_pattern or (self._needs_whole and is_sparse)
+        # Hessians of a pattern that spares nothing would be all that a fit takes.
+        is_usable = is_saving or (found is not None and found.is_for_gradients)
+        is_wanted = (self._needs_pattern and is_usable) or (self._needs_whole and is_sparse)
         is_wanted |= is_saving and (self._needs_whole or self._dim > MAX_WHOLE)
         self._couplings = found if is_wanted else None
 
