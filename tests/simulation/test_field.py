@@ -106,6 +106,14 @@ def test_by_its_adjoint_within_1500_runs() -> None:
 
 
 @pytest.mark.slow
+def test_by_values_alone_within_1500_runs() -> None:
+    model: Any = simulated(by_scikit_fem(), gradient="surrogate")
+    check(fit(model))
+    assert len(model.runs.session.log.records) <= 1500
+    model.close()
+
+
+@pytest.mark.slow
 def test_by_differences() -> None:
     model: Any = simulated(by_scikit_fem(), gradient="differences")
     check(fit(model))

@@ -131,7 +131,8 @@ def _by_gradients(problem: Problem, budget: int, seed: int) -> tuple[dlrd.Fit, i
     def counted(draws: np.ndarray) -> Any:
         nonlocal num
         num += len(draws)
-        return both_fn(draws)
+        with jax.enable_x64(True):  # the thread that is called back has a setting of its own
+            return both_fn(draws)
 
     return _fitted(dlrd.models.host(counted, problem.dim), problem.dim, budget, seed), num
 
