@@ -13,19 +13,19 @@ reproduce: .venv/ready
 # The tests of one file stay in one process, for they share what they compile and draw; the short files come
 # last. With a thread of BLAS and of PyTorch each, the two processes do not wait for each other. ArviZ notes the
 # day on which it was first imported, and two processes that do so at once get in each other's way: hence once
-# before.
+# before. The site is built, strictly, by the test that looks at its pages; and what one process of Python has
+# parsed, those that tests start need not parse again.
 test: .venv/ready chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python -W ignore -c 'import arviz'
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # All tests, also those that take minutes, with programs compiled as users have them.
 test-slow: .venv/ready chromium
 	$(BIN)/python -W ignore -c 'import arviz'
-	XLA_FLAGS= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ''
+	XLA_FLAGS= PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ''
 
 bench: .venv/ready
 	$(BIN)/dlrd bench steps

@@ -1,5 +1,6 @@
 """What all tests share: two devices, both widths of floating-point numbers, and a browser."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -28,6 +29,14 @@ jax.config.update("jax_num_cpu_devices", 2)
 # The first example of a property compiles, which takes longer than any deadline.
 hypothesis.settings.register_profile("compiled", deadline=None)
 hypothesis.settings.load_profile("compiled")
+# Tracing makes many objects and few cycles of them: looking for cycles every 700 objects finds next to none.
+gc.set_threshold(100_000, 50, 100)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: no later search for cycles looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -80,14 +80,15 @@ def test_there_are_models_of_many_kinds() -> None:
 
 
 @pytest.mark.usefixtures("x64")
-def test_the_adapter_is_timed_against_the_same_density() -> None:
+def test_the_adapter_is_timed_against_the_same_density(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the constants of half normals nothing may differ."""
+    monkeypatch.setattr(adapter_cost, "STEPS", 50)
     data = adapter_cost.made_data()
     row = adapter_cost.numpyro_hierarchy(repeats=1)
     assert "NumPyro" in row.what
     draws = jax.random.normal(jax.random.key(0), (3, adapter_cost.NUM_GROUPS + 4))
     model = numpyro_model(adapter_cost.hierarchy(*data))
-    expected = jax.vmap(adapter_cost.by_hand(*data))(draws)
+    expected = jax.jit(jax.vmap(adapter_cost.by_hand(*data)))(draws)
     np.testing.assert_allclose(model.values(draws, None), expected, rtol=1e-12)
     assert jnp.isfinite(row.ratio)
 

@@ -126,7 +126,7 @@ def test_what_was_interrupted_or_had_a_smaller_budget_goes_on() -> None:
     """All else has ended for good."""
     fresh = initial_states(method(), FAMILY, jnp.repeat(KEYS[:1], len(OUTCOMES)), None)
     state = fresh._replace(outcome=jnp.asarray(OUTCOMES), step=jnp.arange(len(OUTCOMES)))
-    record = Record(*np.arange(12.0).reshape(6, 2))
+    record = Record(*np.arange(2.0 * len(Record._fields)).reshape(-1, 2))
     recorders = [Recorder(every=1).extended(record), *(Recorder(every=1) for _ in OUTCOMES[1:])]
     saved = explicit._snapshot(state, recorders, None)
     restored, records = explicit._restore(saved, fresh, [], None)

@@ -17,6 +17,8 @@ from dlrd.families.pattern import Pattern
 from dlrd.gradients.natural import hessian_rows
 
 KEY = jax.random.key(3)
+natural_gradient = eqx.filter_jit(dlrd.natural_gradient)
+sticking_the_landing = eqx.filter_jit(dlrd.sticking_the_landing)
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +43,8 @@ def normal_density(mean: Any, covariance: Any):
 
 def test_mean_field_is_the_gradient_divided_by_the_fisher_information() -> None:
     q = dlrd.MeanFieldNormal([0.3, -1.0, 2.0], [0.1, -0.5, 0.7])
-    plain = dlrd.sticking_the_landing(quartic, q, KEY, 16).gradient
-    natural = dlrd.natural_gradient(quartic, q, KEY, 16).gradient
+    plain = sticking_the_landing(quartic, q, KEY, 16).gradient
+    natural = natural_gradient(quartic, q, KEY, 16).gradient
     # The information is 1/σ² for μ, of which one factor 1/σ is in the units, and 2 for log σ.
     np.testing.assert_allclose(natural.loc, q.std * plain.loc)
     np.testing.assert_allclose(natural.log_scale, plain.log_scale / 2)
@@ -51,8 +53,8 @@ def test_mean_field_is_the_gradient_divided_by_the_fisher_information() -> None:
 def test_full_rank_is_the_gradient_in_whitened_coordinates() -> None:
     root = random_root(3)
     q = dlrd.FullRankNormal([0.3, -1.0, 2.0], root)
-    plain = dlrd.sticking_the_landing(quartic, q, KEY, 16).gradient
-    natural = dlrd.natural_gradient(quartic, q, KEY, 16).gradient
+    plain = sticking_the_landing(quartic, q, KEY, 16).gradient
+    natural = natural_gradient(quartic, q, KEY, 16).gradient
     np.testing.assert_allclose(natural.loc, root.T @ plain.loc)
     # The diagonal has information 2; below, the mean of two estimates of the same expectation, of which the
     # plain gradient has the one.
@@ -64,8 +66,8 @@ def test_full_rank_does_not_depend_on_the_units() -> None:
     units = np.array([1e-3, 1.0, 1e4])
     q = dlrd.FullRankNormal([0.3, -1.0, 2.0], random_root(3))
     scaled = dlrd.FullRankNormal(q.loc * units, q.cholesky * units[:, None])
-    here = dlrd.natural_gradient(quartic, q, KEY, 8).gradient
-    there = dlrd.natural_gradient(lambda z: quartic(z / units), scaled, KEY, 8).gradient
+    here = natural_gradient(quartic, q, KEY, 8).gradient
+    there = natural_gradient(lambda z: quartic(z / units), scaled, KEY, 8).gradient
     np.testing.assert_allclose(here.loc, there.loc)
     np.testing.assert_allclose(here.cholesky, there.cholesky)
 
@@ -81,7 +83,7 @@ def test_no_noise_at_an_optimum_within_the_family(kind: str) -> None:
     }
     q = families[kind]
     root = np.asarray(q.scale_tril)
-    estimate = dlrd.natural_gradient(normal_density(q.mean, root @ root.T), q, KEY, 5)
+    estimate = natural_gradient(normal_density(q.mean, root @ root.T), q, KEY, 5)
     for leaf in jax.tree.leaves(estimate.gradient):
         np.testing.assert_allclose(leaf, 0, atol=1e-10)
 
@@ -99,7 +101,7 @@ def test_a_small_step_raises_the_elbo(kind: str) -> None:
         ),
     }
     q, step = families[kind], 1e-4
-    estimate = dlrd.natural_gradient(quartic, q, KEY, 4096)
+    estimate = natural_gradient(quartic, q, KEY, 4096)
     moved = q.moved(jax.tree.map(lambda leaf: step * leaf, estimate.gradient))
     before = jnp.mean(dlrd.reparameterized(quartic, q, KEY, 4096).elbo_terms)
     after = jnp.mean(dlrd.reparameterized(quartic, moved, KEY, 4096).elbo_terms)
@@ -115,7 +117,7 @@ def test_bad_draws_are_left_out() -> None:
     q = dlrd.MeanFieldNormal.standard(2)
     noise = np.asarray(q.sample_noise(KEY, 8))
     assert 0 < np.sum(noise[:, 0] > 0) < 8
-    estimate = dlrd.natural_gradient(walled, q, KEY, 8)
+    estimate = natural_gradient(walled, q, KEY, 8)
     assert np.isfinite(estimate.elbo_terms).all()
     np.testing.assert_allclose(estimate.gradient.loc, 0, atol=1e-12)
 
@@ -150,7 +152,7 @@ def test_a_pair_of_hessians_tells_the_precision(num_draws: int) -> None:
     slopes, hessians = derivatives(draws)
     products = jnp.swapaxes(hessians[rows] @ q.directions.T, 1, 2)
     expected, _ = split(q.natural_gradient(slopes, noise, products))
-    estimate = eqx.filter_jit(dlrd.natural_gradient)(quartic, q, KEY, num_draws)
+    estimate = natural_gradient(quartic, q, KEY, num_draws)
     assert estimate.is_natural
     assert jax.tree.structure(estimate.gradient) == jax.tree.structure(expected)
     for ours, theirs in zip(jax.tree.leaves(estimate.gradient), jax.tree.leaves(expected), strict=True):
@@ -170,7 +172,7 @@ def test_hessians_are_those_of_good_draws() -> None:
     assert not is_good[0]
     _, hessians = derivatives(draws)
     wanted = -np.mean(hessians[np.array([np.argmax(is_good), 4])], axis=0) - q.normal.precision.toarray()
-    estimate = eqx.filter_jit(dlrd.natural_gradient)(walled, q, KEY, 8)
+    estimate = natural_gradient(walled, q, KEY, 8)
     assert np.isfinite(estimate.elbo_terms).all()
     order = q.normal.elimination.order
     np.testing.assert_allclose(estimate.gradient.normal.diagonal, wanted.diagonal()[order], **ROUNDING)
@@ -179,7 +181,7 @@ def test_hessians_are_those_of_good_draws() -> None:
 def test_densities_of_draws_are_known_by_their_noise() -> None:
     """A scale far below the rounding of the draws: the ELBO's terms have no noise where q is the target."""
     q = dlrd.MeanFieldNormal([1.0, 1.0], [np.log(1e-20), 0.0])
-    estimate = dlrd.natural_gradient(lambda z: -0.5 * (z[1] - 1) ** 2, q, KEY, 4)
+    estimate = natural_gradient(lambda z: -0.5 * (z[1] - 1) ** 2, q, KEY, 4)
     noise = np.asarray(q.sample_noise(KEY, 4))
     expected = 0.5 * noise[:, 0] ** 2 + np.log(2 * np.pi) + np.log(1e-20)
     np.testing.assert_allclose(estimate.elbo_terms, expected, rtol=1e-14)
@@ -199,7 +201,7 @@ def test_no_step_leaves_the_limits(size: float) -> None:
 def test_families_without_a_geometry_are_refused() -> None:
     mixture = dlrd.Mixture([dlrd.MeanFieldNormal.standard(1), dlrd.MeanFieldNormal([2.0], [0.0])])
     with pytest.raises(TypeError, match="natural_gradient needs a family that knows its geometry"):
-        dlrd.natural_gradient(lambda z: -jnp.sum(z**2), mixture, KEY, 4)
+        natural_gradient(lambda z: -jnp.sum(z**2), mixture, KEY, 4)
 
 
 def test_fit_with_a_rule_alone_reaches_a_badly_scaled_posterior() -> None:

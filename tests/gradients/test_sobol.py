@@ -21,7 +21,7 @@ from dlrd.paper.problems import synthetic
 def stream(num_steps, num_draws, size, key=0, dtype=jnp.float32):
     """The noise of the first steps, one after the other."""
     each = jax.vmap(lambda step: sobol_noise(jax.random.key(key), step, num_draws, size, dtype))
-    return np.asarray(each(jnp.arange(num_steps))).reshape(-1, size)
+    return np.asarray(jax.jit(each)(jnp.arange(num_steps))).reshape(-1, size)
 
 
 def test_a_round_is_a_stratified_sample_in_every_dimension():
@@ -33,9 +33,8 @@ def test_a_round_is_a_stratified_sample_in_every_dimension():
 
 
 def test_each_draw_is_standard_normal_over_keys():
-    draws = np.array(
-        [sobol_noise(jax.random.key(key), jnp.asarray(3), 2, 3, jnp.float32)[1] for key in range(400)]
-    )
+    each = jax.vmap(lambda key: sobol_noise(jax.random.key(key), jnp.asarray(3), 2, 3, jnp.float32)[1])
+    draws = np.asarray(jax.jit(each)(jnp.arange(400)))
     for column in draws.T:
         assert stats.kstest(column, "norm").pvalue > 1e-4
 

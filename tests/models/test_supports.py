@@ -150,9 +150,8 @@ def integral(support: Support, log_density: Callable[[jax.Array], jax.Array], re
     axis = np.linspace(-reach, reach, 401)
     grid = jnp.asarray(np.stack(np.meshgrid(*[axis] * size, indexing="ij"), axis=-1).reshape(-1, size))
     points = grid.reshape(-1, *support.free_shape)
-    heights = jax.vmap(lambda free: jnp.exp(log_density(support.forward(free)) + support.log_det(free)))(
-        points
-    )
+    height_fn = jax.jit(jax.vmap(lambda z: jnp.exp(log_density(support.forward(z)) + support.log_det(z))))
+    heights = height_fn(points)
     return float(np.sum(heights) * (axis[1] - axis[0]) ** size)
 
 

@@ -149,9 +149,9 @@ def test_interrupted_in_the_steps_and_resumed(
     assert_same_fit: AssertSame,
     after: int,
 ) -> None:
-    """Of the first 32, which try out a start, or later."""
-    monkeypatch.setattr(loop, "CHUNK_SECONDS", 1e-9)  # one step each
+    """Of the first 32, which try out a start, or later; the next call goes on with chunks as usual."""
     with monkeypatch.context() as patched:
+        patched.setattr(loop, "CHUNK_SECONDS", 1e-9)  # one step each
         press_at_call(patched, loop, "Rows", after)
         interrupted = fit(tmp_path)
     assert interrupted.outcome is dlrd.Outcome.INTERRUPTED

@@ -228,7 +228,7 @@ def test_foothold_with_a_pattern_is_the_only_one(kind: Any, dim: int, form: type
     assert isinstance(start.family.member, kind)
     pattern = start.family.couplings.pattern
     assert sorted(zip(pattern.rows, pattern.columns, strict=True)) == [(i + 1, i) for i in range(dim - 1)]
-    hessian = -jax.hessian(chained)(jnp.zeros(dim))
+    hessian = -jax.jit(jax.hessian(chained))(jnp.zeros(dim))
     precision = np.linalg.inv(start.family.member.covariance)
     np.testing.assert_allclose(precision, hessian, rtol=1e-12, atol=1e-12)
 

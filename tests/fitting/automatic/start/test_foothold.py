@@ -76,9 +76,9 @@ def cost_of_few_draws(log_density: LogDensity, mean: np.ndarray, std: np.ndarray
     noise = np.random.default_rng(0).normal(size=(250, NUM_DRAWS // 2, len(mean)))
     noise /= np.sqrt(np.mean(noise**2, axis=1, keepdims=True))
     place, each = np.concatenate([mean, np.log(std)]), noise.reshape(-1, len(mean))
-    slopes = np.asarray(jax.vmap(jax.grad(elbo), (None, 0))(place, each))
+    slopes = np.asarray(jax.jit(jax.vmap(jax.grad(elbo), (None, 0)))(place, each))
     slopes = slopes.reshape(*noise.shape[:2], -1).mean(axis=1)
-    curvature = -np.mean(jax.vmap(jax.hessian(elbo), (None, 0))(place, each), axis=0)
+    curvature = -np.mean(jax.jit(jax.vmap(jax.hessian(elbo), (None, 0)))(place, each), axis=0)
     assert np.linalg.eigvalsh(curvature).min() > 0
     return float(0.5 * np.mean(np.sum(slopes.T * np.linalg.solve(curvature, slopes.T), axis=0)))
 
