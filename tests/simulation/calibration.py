@@ -1,4 +1,4 @@
-"""A calibration that may be killed at any moment, and called again: python calibration.py FOLDER [fit]
+"""A calibration that may be killed and called again at any moment: python calibration.py FOLDER [fit | learn]
 
 Writes a line to FOLDER/executed for each run that is carried out, FOLDER/runs.jsonl, and at its end
 FOLDER/result.
@@ -37,7 +37,7 @@ def ask() -> str:
     return points.tobytes().hex()
 
 
-def fit() -> str:
+def fit(gradient: str) -> str:
     """The whole of it, with jax."""
     import jax
 
@@ -47,11 +47,14 @@ def fit() -> str:
     jax.config.update("jax_enable_x64", True)
     prior = {"a": priors.normal(), "b": priors.normal(1.0, 1.0)}
     log = FOLDER / "runs.jsonl"
-    model = dlrd.models.simulator(run, prior, np.array([2.0, 0.5]), 0.3, workers=2, log=log)
+    model = dlrd.models.simulator(
+        run, prior, np.array([2.0, 0.5]), 0.3, gradient=gradient, workers=2, log=log
+    )
     found = dlrd.fit(model, tolerance=0.05, starts=1, progress=False)
     model.close()
     return f"{found.outcome.name} {found.elbo!r} {np.asarray(found.summary().mean).tobytes().hex()}"
 
 
 if __name__ == "__main__":
-    (FOLDER / "result").write_text(fit() if "fit" in sys.argv else ask())
+    kinds = {"fit": lambda: fit("given"), "learn": lambda: fit("surrogate")}
+    (FOLDER / "result").write_text(kinds.get(sys.argv[-1], ask)())

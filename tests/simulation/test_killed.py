@@ -78,6 +78,11 @@ def test_a_fit_ten_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_fit_of_values_alone(tmp_path: Path) -> None:
+    check_killed(tmp_path, 5, "learn")
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_a_fit_with_what_there_is(tmp_path: Path) -> None:
     process = call(tmp_path, "fit")
     while _num_lines(tmp_path / "runs.jsonl") < 100:

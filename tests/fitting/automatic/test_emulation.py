@@ -111,6 +111,17 @@ def test_a_fit_without_time_gives_the_family_as_it_was() -> None:
     np.testing.assert_array_equal(found.family.mean, start.mean)
 
 
+def test_an_interrupted_fit_gives_what_was_audited() -> None:
+    def stop(step: int) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    found = fit(tolerance=1e-6, progress=stop)
+    assert found.outcome is dlrd.Outcome.INTERRUPTED
+    assert len(found.history.elbo) == 2
+    assert np.isfinite(found.elbo)
+
+
 def test_other_modes_are_told() -> None:
     model = ToyEmulable(lambda z: jnp.array([z[0] ** 2 + 0.05 * z[0], z[1]]), (1.0, 0.5), noise=0.1)
     found = fit(model, dlrd.FullRankNormal.standard(2), max_gradients=1000, starts=16)

@@ -62,7 +62,7 @@ def fit_emulated(model: Emulable, family: Any, key: Key[Array, ""], request: Req
             start = family.at_mode(landings[0].mode.point, landings[0].mode.curvature)
             for answer in own.answers(landings[0].tangent, start):
                 answers.append(answer)
-                show(Reading(answer.fit.num_steps, runs.num, _text(answer, tolerance)))
+                show(Reading(len(answers), runs.num, _text(answer, tolerance)))
                 if answer.is_sure:
                     outcome = Outcome.CERTIFIED
                     break
