@@ -183,7 +183,7 @@ def _line(
 ) -> Search[tuple[_Place, float] | None]:
     """A point along the line that is lower, and no longer steep; None if there is no lower one."""
     shortest, longest, length = 0.0, np.inf, 1.0
-    moved = direction if curvature is None else np.asarray(curvature.unwhiten(direction))
+    moved = direction if curvature is None else np.asarray(type(curvature).unwhiten(curvature, direction))
     rounding = 10 * float(jnp.finfo(dtype).eps) * abs(here.value)
     best = None
     for _ in range(MAX_TRIALS):
@@ -201,4 +201,5 @@ def _line(
 
 
 def _whitened(curvature: Whitening | None, slope: _Vector) -> _Vector:
-    return slope if curvature is None else np.asarray(curvature.whiten(slope))
+    # By the class: for each bound method equinox makes an object, which takes longer than the product.
+    return slope if curvature is None else np.asarray(type(curvature).whiten(curvature, slope))

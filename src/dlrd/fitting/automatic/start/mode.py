@@ -36,8 +36,8 @@ class Mode(NamedTuple):
 
     def distance(self, point: Float[np.ndarray, " dim"]) -> float:
         """From the mode, in the units of its curvature."""
-        shift = point - self.point
-        return float(np.sqrt(np.maximum(shift @ np.asarray(self.curvature.times(shift[None]))[0], 0)))
+        shift, kind = point - self.point, type(self.curvature)  # by the class, as in `lbfgs.py`
+        return float(np.sqrt(np.maximum(shift @ np.asarray(kind.times(self.curvature, shift[None]))[0], 0)))
 
 
 def find_mode(objective: Objective, start: Float[np.ndarray, " dim"], is_whole: bool) -> Mode:
