@@ -31,7 +31,11 @@ def whole(x: np.ndarray) -> Any:
     return np.array([x[0] + x[1], x[0] * x[1]]), np.array([[1.0, 1.0], [x[1], x[0]]])
 
 
-def faulty(folder: str) -> Callable[[np.ndarray], Any]:
+def values(x: np.ndarray) -> Any:
+    return whole(x)[0]
+
+
+def faulty(answer_fn: Callable[[np.ndarray], Any], folder: str) -> Callable[[np.ndarray], Any]:
     """Every fifth run of a process fails, by a crash, a hang, nan or a shape; it leaves a note first."""
     calls, kinds = itertools.count(1), itertools.cycle(["exit code", "time limit", "nan", "shape"])
 
@@ -39,7 +43,7 @@ def faulty(folder: str) -> Callable[[np.ndarray], Any]:
         time.sleep(0.02)
         # A process that has crashed or hung is a new one afterwards, which begins to count elsewhere.
         if (next(calls) + os.getpid()) % 5:
-            return whole(x)
+            return answer_fn(x)
         for _ in range(os.getpid() % 4):
             next(kinds)
         kind = next(kinds)
@@ -53,7 +57,10 @@ def faulty(folder: str) -> Callable[[np.ndarray], Any]:
     return run
 
 
-def test_faults_of_all_kinds(tmp_path: Path, running: Callable[[], list[int]]) -> None:
+@pytest.mark.parametrize("answer_fn", [whole, values])
+def test_faults_of_all_kinds(
+    answer_fn: Callable[[np.ndarray], Any], tmp_path: Path, running: Callable[[], list[int]]
+) -> None:
     def kill() -> None:
         rng = random.Random(0)
         while not is_over.wait(3.0):
@@ -63,11 +70,12 @@ def test_faults_of_all_kinds(tmp_path: Path, running: Callable[[], list[int]]) -
     notes, log = tmp_path / "notes", tmp_path / "runs.jsonl"
     notes.mkdir()
     prior = {"a": priors.normal(), "b": priors.normal(1.0, 1.0)}
-    model = dlrd.models.simulator(faulty(str(notes)), prior, DATA, NOISE, workers=4, log=log, time_limit=1.0)
+    run = faulty(answer_fn, str(notes))
+    model = dlrd.models.simulator(run, prior, DATA, NOISE, workers=4, log=log, time_limit=1.0)
     is_over = threading.Event()
     killer = threading.Thread(target=kill)
     killer.start()
-    found = dlrd.fit(model, starts=2, max_gradients=6000, progress=False)
+    found = dlrd.fit(model, starts=2, max_gradients=12_000, progress=False)
     is_over.set()
     killer.join()
     model.close()

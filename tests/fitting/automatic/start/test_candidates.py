@@ -71,7 +71,7 @@ def test_mass_counts_and_not_height() -> None:
 def test_searches_that_go_on_together_find_the_same() -> None:
     """With as many calls as the longest of them takes, not as all."""
     alone, together = two_modes(0.8), two_modes(0.8)
-    together.num_together = 8
+    alone.num_together = 1
     sizes, answers_fn = [], together.answers
     together.answers = lambda points: sizes.append(len(points)) or answers_fn(points)
     family = dlrd.FullRankNormal.standard(2)

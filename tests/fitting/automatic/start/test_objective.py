@@ -88,10 +88,12 @@ def test_values_and_slopes_at_many_points():
     assert (values.dtype, slopes.dtype) == (np.float64, np.float64)
 
 
-def test_any_number_of_answers_is_one_program(monkeypatch: pytest.MonkeyPatch):
-    """Of a simulator, to which the same point twice is one run."""
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_any_number_of_answers_is_one_program(monkeypatch: pytest.MonkeyPatch, is_shared: bool):
+    """Of a simulator, to which the same point twice is one run; others have one for a point by itself, too."""
     objective = as_objective(quadratic)
     monkeypatch.setattr(objective, "num_together", 4)
+    monkeypatch.setattr(objective, "_is_shared", is_shared)
     asked = []
     evaluate = objective._at
     monkeypatch.setattr(objective, "_at", lambda points: (asked.append(points), evaluate(points))[1])
@@ -100,8 +102,8 @@ def test_any_number_of_answers_is_one_program(monkeypatch: pytest.MonkeyPatch):
         assert [value for value, _ in answers] == [
             as_objective(quadratic)(point)[0] for point in POINTS[:num]
         ]
-    assert [points.shape for points in asked] == 2 * [(4, 2)]
-    np.testing.assert_array_equal(asked[0], 4 * [POINTS[0]])
+    assert [points.shape for points in asked] == [(4 if is_shared else 1, 2), (4, 2)]
+    np.testing.assert_array_equal(asked[1], [*POINTS[:3], POINTS[0]])
     assert objective.num_gradients == 1 + 3
 
 

@@ -59,6 +59,8 @@ def find_modes(
     """
     center = np.asarray(family.mean, float)
     is_whole = family.needs_whole_curvature or len(center) <= MAX_WHOLE
+    if num_starts > 2:
+        objective.prepare_together(len(center))
     try:
         first = find_mode(objective, center, is_whole)
     except SpentError:  # the time was over before it had begun

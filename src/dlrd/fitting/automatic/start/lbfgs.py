@@ -168,14 +168,14 @@ def _newton(slope: _Vector, steps: list[_Vector], changes: list[_Vector]) -> _Ve
     """The inverse Hessian, as the latest steps show it, times the slope: the two loops of L-BFGS."""
     if not steps:
         return slope / max(1.0, float(np.linalg.norm(slope)))  # a first step of length 1 at the most
-    result, weights = slope.copy(), []
-    for step, change in zip(reversed(steps), reversed(changes), strict=True):
-        weights.append(step @ result / (step @ change))
-        result -= weights[-1] * change
-    result *= steps[-1] @ changes[-1] / (changes[-1] @ changes[-1])
-    for step, change, weight in zip(steps, changes, reversed(weights), strict=True):
-        result += step * (weight - change @ result / (step @ change))
-    return result
+    # In its compact form (Byrd, Nocedal and Schnabel, 1994): a few products in place of two loops.
+    made, changed = np.array(steps), np.array(changes)
+    products = made @ changed.T
+    scale = products[-1, -1] / (changed[-1] @ changed[-1])
+    upper = np.triu(products)
+    inner = np.linalg.solve(upper, made @ slope)
+    outer = products.diagonal() * inner + scale * (changed @ (changed.T @ inner - slope))
+    return scale * (slope - changed.T @ inner) + made.T @ np.linalg.solve(upper.T, outer)
 
 
 def _line(

@@ -13,7 +13,8 @@ from dlrd.models import Model, Simulated, hessian_products
 from dlrd.models.second_order import is_twice_differentiable
 
 NUM_TOGETHER = 8
-"""Searches that go on together where each evaluation is a run of a simulator, which workers share."""
+"""Searches that go on together: a compiled program takes hardly longer for their points than for one, and
+workers share the runs of a simulator."""
 MAX_NUMBERS = 2**22
 """Of the products that are evaluated at once."""
 
@@ -49,7 +50,9 @@ class Objective:
         self.num_gradients = 0
         self.max_gradients, self.deadline = max_gradients, deadline
         self.can_fail = model.can_fail
-        self.num_together = NUM_TOGETHER if isinstance(model, Simulated) else 1
+        self._is_shared = isinstance(model, Simulated)
+        is_compiled = not jax.tree_util.all_leaves([model])  # a tree of jax calls nobody back
+        self.num_together = NUM_TOGETHER if self._is_shared or is_compiled else 1
         self.is_smooth = is_twice_differentiable(model, dtype)
         self._model = model
 
@@ -61,16 +64,22 @@ class Objective:
         self, points: Sequence[Float[np.ndarray, " dim"]]
     ) -> list[tuple[float, Float[np.ndarray, " dim"]]]:
         """The same at several points at once."""
-        # One program for any number of them; the same point twice is one run of a simulator.
+        # One program for any number of them, and one for a single point; to simulators, to which the same
+        # point twice is one run, that makes no difference.
         self._count(len(points))
-        padding = [points[0]] * (self.num_together - len(points))
-        values, slopes = self._at(np.stack([*points, *padding]))
+        num = self.num_together if len(points) > 1 or self._is_shared else 1
+        values, slopes = self._at(np.stack([*points, *[points[0]] * (num - len(points))]))
         is_good = np.isfinite(values) & np.isfinite(slopes).all(axis=1)
         answers = [
             (float(value), slope) if good else (np.inf, slope)
             for value, slope, good in zip(values, slopes, is_good, strict=True)
         ]
         return answers[: len(points)]
+
+    def prepare_together(self, dim: int) -> None:
+        """Begins to compile what searches that go on together need."""
+        if self.num_together > 1:
+            _values_and_slopes.prepare(self._model, np.zeros((self.num_together, dim), self.dtype))
 
     def batch(
         self, points: Float[np.ndarray, "point dim"]
