@@ -102,6 +102,25 @@ def test_failed_runs_are_left_out_and_counted() -> None:
     assert true_gap < TOLERANCE + 3 * error
 
 
+def test_a_fit_whose_runs_all_fail_at_some_time_ends_with_what_was_good() -> None:
+    """After about a hundred runs, as when a licence has expired."""
+    made = []
+
+    class Expiring(ToyEmulable):
+        def outputs_at(self, draw: jax.Array) -> jax.Array:
+            def is_over(_: np.ndarray) -> np.ndarray:
+                made.append(1)
+                return np.asarray(len(made) > 100)
+
+            over = jax.pure_callback(is_over, jax.ShapeDtypeStruct((), bool), draw, vmap_method="sequential")
+            return jnp.where(over, jnp.nan, super().outputs_at(draw))
+
+    found = fit(Expiring(), tolerance=1e-7, max_gradients=100_000)
+    assert found.outcome is dlrd.Outcome.DIVERGED
+    assert len(made) < 1000
+    assert np.isfinite(found.elbo)
+
+
 def test_a_fit_without_time_gives_the_family_as_it_was() -> None:
     start = dlrd.FullRankNormal.standard(3)
     found = fit(family=start, max_seconds=1e-9)

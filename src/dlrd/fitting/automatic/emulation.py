@@ -75,6 +75,8 @@ def fit_emulated(model: Emulable, family: Any, key: Key[Array, ""], request: Req
     best = max(answers, key=lambda each: each.elbo_bound, default=None)
     if outcome is Outcome.CERTIFIED:
         best = answers[-1]
+    if outcome is Outcome.BUDGET and answers and answers[-1].is_blind:
+        outcome = Outcome.DIVERGED
     found = family if best is None else best.fit.family
     history = _history(answers)
     evidence = [laplace_evidence(each.mode) for each in landings]

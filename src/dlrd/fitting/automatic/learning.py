@@ -28,6 +28,8 @@ GROWTH = 0.5
 """Of the runs that an emulator knows: so many are for the audit of what it led to."""
 NUM_EMULATED = 8192
 """Draws of the emulator for each audit, at which runs tell nothing but what the emulator misses."""
+MAX_BLIND = 3
+"""Audits in a row all of whose runs failed, and a fit has diverged."""
 INNER_SHARE = 0.1
 """Of the tolerance, within which emulators are fitted: that costs no runs."""
 
@@ -42,6 +44,11 @@ class Answer(NamedTuple):
     certificate: Certificate | None = None
     is_sure: bool = False  # whether it has twice shown a gap within the tolerance
     num_failed: int = 0  # of these runs
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether all of them failed."""
+        return self.certificate is not None and self.num_failed == self.certificate.num_draws
 
     @property
     def elbo_bound(self) -> float:
@@ -65,12 +72,13 @@ class Rounds(NamedTuple):
             tangent: the outputs near the mode.
             start: where to begin.
         """
-        polynomial, seen = tangent, list[Audit]()
+        polynomial, seen, num_blind = tangent, list[Audit](), 0
         for number in itertools.count():
             fit, family = self._fitted(polynomial, start, number)
             answer, audits = self._audited(Answer(fit), polynomial, family, number, len(seen))
             yield answer
-            if not self.runs.num_left // self.size:
+            num_blind = num_blind + 1 if answer.is_blind else 0
+            if not self.runs.num_left // self.size or num_blind == MAX_BLIND:
                 return
             seen += audits
             start, polynomial = family, _learned(self.runs, seen, tangent)

@@ -90,7 +90,7 @@ def test_values_and_slopes_at_many_points():
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_any_number_of_answers_is_one_program(monkeypatch: pytest.MonkeyPatch, is_shared: bool):
-    """Of a simulator, to which the same point twice is one run; others have one for a point by itself, too."""
+    """Of a simulator, to which the same point twice is one run; others have one for a point alone, too."""
     objective = as_objective(quadratic)
     monkeypatch.setattr(objective, "num_together", 4)
     monkeypatch.setattr(objective, "_is_shared", is_shared)
