@@ -37,7 +37,10 @@ def gap(found: dlrd.Fit, exact: dlrd.Fit) -> tuple[float, float]:
     return float(each.mean()), float(each.std() / np.sqrt(len(each)))
 
 
-@pytest.fixture(scope="module", params=["FullRankNormal", "MeanFieldNormal"])
+@pytest.fixture(
+    scope="module",
+    params=["FullRankNormal", "MeanFieldNormal", pytest.param("SparseNormal", marks=pytest.mark.slow)],
+)
 def both(request: pytest.FixtureRequest) -> tuple[dlrd.Fit, dlrd.Fit]:
     """By values alone, a run each; and with the gradients of jax."""
     with jax.enable_x64(True):

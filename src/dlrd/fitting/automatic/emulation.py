@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Key
 
-from dlrd.families import Certifiable, Family, Startable
+from dlrd.families import Certifiable, Family, Patterned, Startable
 from dlrd.fitting.automatic.judge.advice import of_budget, of_draws, of_search, of_tail
 from dlrd.fitting.automatic.judge.psis import tail_shape
 from dlrd.fitting.automatic.keys import derived
@@ -59,7 +59,7 @@ def fit_emulated(model: Emulable, family: Any, key: Key[Array, ""], request: Req
         try:
             landings = approach(runs, family, derived(key, 1), aim.starts)
             spent["start"] = runs.num
-            start = family.at_mode(landings[0].mode.point, landings[0].mode.curvature)
+            start = _started(family, landings[0])
             for answer in own.answers(landings[0].tangent, start):
                 answers.append(answer)
                 show(Reading(len(answers), runs.num, _text(answer, tolerance)))
@@ -92,6 +92,12 @@ def fit_emulated(model: Emulable, family: Any, key: Key[Array, ""], request: Req
         model=model,
         verdict=_verdict(model, found, best, outcome, tolerance, spent, search),
     )
+
+
+def _started(family: Any, landing: Landing) -> Any:
+    """Where fits of emulators begin; for a pattern, which a mode does not show, they look by themselves."""
+    is_patterned = isinstance(family, Patterned)
+    return family if is_patterned else family.at_mode(landing.mode.point, landing.mode.curvature)
 
 
 def _text(answer: Answer, tolerance: float) -> str:
