@@ -32,5 +32,13 @@ def test_of_many_parameters_the_first() -> None:
     assert len([axes for axes in figure.axes if axes.axison]) == 2 + MAX_PARAMETERS
 
 
+def test_no_failure_leaves_the_layout_as_it_is() -> None:
+    """Drawn, for that is when it is laid out; a layout that fails warns, and warnings are errors."""
+    good = [record._replace(answer=record.answer._replace(status=Status.OK)) for record in some_records(2)]
+    figure = plot_runs(["a", "b"], good)
+    figure.canvas.draw()
+    assert [len(axes.lines) for axes in figure.axes] == [1, 1, 1, 1]
+
+
 def test_one_run() -> None:
     plot_runs(["a"], some_records(1, 1))

@@ -74,7 +74,8 @@ def _draw_values(axes: Axes, values: np.ndarray, is_good: np.ndarray) -> None:
     low, high = low - margin, high + margin
     number = np.arange(len(values))
     axes.plot(number[is_good], values[is_good], ".", color=LINE, markersize=3, alpha=0.6)
-    failed = np.clip(values[~is_good], low, high)
-    axes.plot(number[~is_good], failed, "x", color=MARK, markersize=5, clip_on=False)
+    if not is_good.all():  # no crosses that are not clipped would leave the layout without a size
+        failed = np.clip(values[~is_good], low, high)
+        axes.plot(number[~is_good], failed, "x", color=MARK, markersize=5, clip_on=False)
     axes.set_ylim(low, high)
     count_axis(axes, len(values), "run")
