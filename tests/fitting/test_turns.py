@@ -91,7 +91,10 @@ def test_programs_are_compiled_once_for_all() -> None:
         return jnp.sin(x)
 
     program = Program(fn)
-    job = lambda: [float(program(jnp.float32(each))) for each in range(3)]  # noqa: E731
+
+    def job() -> list[float]:
+        return [float(program(jnp.float32(each))) for each in range(3)]
+
     first, *others = in_turns([job] * 4, 4)
     assert others == [first] * 3
     assert num_traced == 1

@@ -226,12 +226,12 @@ def test_a_log_density_alone_cannot_be_learnt() -> None:
     model.close()
     model = dlrd.models.simulator(lambda x: -float(x @ x), PRIOR, workers=1, gradient="surrogate")
     with pytest.raises(ValueError, match='gradient="surrogate" needs outputs with data or a likelihood'):
-        model.has_gradient  # noqa: B018
+        model.has_gradient  # noqa: B018 - the error is the test
     model.close()
 
 
 def test_a_gradient_that_is_not_given_cannot_be_taken() -> None:
     model = dlrd.models.simulator(oscillation, PRIOR, DATA, NOISE, workers=1, gradient="given")
     with pytest.raises(ValueError, match='gradient="given" needs a simulator that returns its outputs and'):
-        model.has_gradient  # noqa: B018
+        model.has_gradient  # noqa: B018 - the error is the test
     model.close()

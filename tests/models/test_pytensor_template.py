@@ -76,7 +76,7 @@ def test_single_numbers_are_data_if_they_are_named() -> None:
     named = [of_data(lambda v, data: pt.sum(v) * data, np.array(number)) for number in (2.0, 3.0)]
     assert named[0].template is named[1].template
     assert [value(each) for each in named] == [6.0, 9.0]
-    unnamed = [of_data(lambda v, data: pt.sum(v) * data * number, ONE) for number in (2.0, 3.0)]  # noqa: B023
+    unnamed = [of_data(lambda v, data, by=by: pt.sum(v) * data * by, ONE) for by in (2.0, 3.0)]
     assert unnamed[0].template != unnamed[1].template
 
 
