@@ -32,6 +32,12 @@ def test_a_round_is_a_stratified_sample_in_every_dimension():
         np.testing.assert_array_equal(counts, length // 1024)
 
 
+@pytest.mark.parametrize("size", [1, 7, sobol.MAX_CHEAP])
+def test_the_sequence_is_that_of_scipy(size: int) -> None:
+    theirs = stats.qmc.Sobol(size, bits=32, rng=np.random.default_rng(0)).random_base2(sobol.LOG_LENGTH)
+    np.testing.assert_array_equal(sobol.load_points(size), (theirs * 2.0**32).astype(np.uint32))
+
+
 def test_each_draw_is_standard_normal_over_keys():
     each = jax.vmap(lambda key: sobol_noise(jax.random.key(key), jnp.asarray(3), 2, 3, jnp.float32)[1])
     draws = np.asarray(jax.jit(each)(jnp.arange(400)))

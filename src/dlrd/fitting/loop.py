@@ -66,6 +66,7 @@ def run(
         The state at the end, each run with its outcome.
     """
     capacity = _capacity(state)
+    chunk = _program(method)
     length = 1  # the first chunk compiles, and finds a bad start
     with catch_interrupt() as is_interrupted:
         while not is_interrupted():
@@ -82,7 +83,7 @@ def run(
                 left = min([left, *(stops - num_steps + left)[stops > num_steps - left][:1]])
             length = int(min(length, left, capacity))
             started = time.perf_counter()
-            state, table = jax.block_until_ready(_chunk(method, num_rates, rest, state, np.int32(length)))
+            state, table = jax.block_until_ready(chunk(method, num_rates, rest, state, np.int32(length)))
             seconds = time.perf_counter() - started
             rows = Rows(Record(*np.asarray(table).T), np.asarray(state.step) - done)
             for observe in observers:
@@ -93,7 +94,7 @@ def run(
 
 def prepare_steps(method: Method, rest: Family, state: State) -> None:
     """Begins to compile what `run` needs for a state like this."""
-    _chunk.prepare(method, 1, rest, state, np.int32(1))
+    _program(method).prepare(method, 1, rest, state, np.int32(1))
 
 
 def _capacity(state: State) -> int:
@@ -144,8 +145,14 @@ def _steps(
     return jax.tree.map(from_grid, state), jax.vmap(from_grid)(table)
 
 
-_chunk = Program(_steps)
+_chunk = Program(_steps, is_quick=False)
 """Compiled at most once for each method and shape of the state; a second fit finds it."""
+_short_chunk = Program(_steps)
+"""The same for short fits."""
+
+
+def _program(method: Method) -> Program:
+    return _short_chunk if method.is_short else _chunk
 
 
 def _ended(state: State, outcome: Outcome) -> State:

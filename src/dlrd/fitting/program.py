@@ -1,6 +1,7 @@
 """Compiled programs, whose compilation may begin before they are needed."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -12,6 +13,10 @@ from dlrd.fitting.turns import away, back, is_in_turns
 
 MAX_SIZE = 16
 """Structures of arguments, for each function, whose compiled programs are kept."""
+QUICKLY = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+"""With these, XLA compiles for processors in three quarters of the time; programs take a quarter longer."""
+KNOWN_UNTIL = (0, 10)
+"""The jax whose XLA is sure to know these options; a later one is tried, which takes one program more."""
 _WORKERS = ThreadPoolExecutor(2, thread_name_prefix="dlrd")
 in_background: Callable[..., Future[Any]] = _WORKERS.submit
 """Begins to call a function with arguments, and does not wait for it."""
@@ -28,35 +33,40 @@ class Program:
     Args:
         fn: of arrays and trees of them.
         max_size: for how many structures compiled programs are kept.
+        is_quick: whether to compile in less time a program that takes a little more: most run for less than
+            they compile.
     """
 
-    def __init__(self, fn: Callable[..., Any], max_size: int = MAX_SIZE):
+    def __init__(self, fn: Callable[..., Any], max_size: int = MAX_SIZE, is_quick: bool = True):
         self._fn = fn
         self._max_size = max_size
-        # By the structure of the arguments, the latest last; with the shapes that were called in turns.
+        self._is_quick = is_quick
+        # By the structure of the arguments, the latest last; with the shapes that it is compiled for.
         self._jitted: dict[Hashable, tuple[Any, set[Any]]] = {}
-        self._pending: dict[Hashable, Future[Any]] = {}  # compilations under way
+        # Compilations under way, by the structure and the shapes.
+        self._pending: dict[tuple[Hashable, Any], Future[Any]] = {}
 
     def prepare(self, *args: Any) -> None:
-        """Begins to compile the program for arguments like these, unless it is known for their structure.
+        """Begins to compile the program for arguments like these, unless it was called or prepared for such.
 
         It is traced before this returns: models are not made for being run in two threads at once.
         """
         arrays, structure = _parts(args)
-        if structure not in self._jitted:
-            lowered = self._jitted_for(structure)[0].lower(*arrays)
-            self._pending[structure] = in_background(lowered.compile)
+        jitted, known = self._jitted_for(structure)
+        shapes = _shapes(arrays)
+        if shapes not in known:
+            lowered = jitted.lower(*arrays)
+            known.add(shapes)
+            self._pending[structure, shapes] = in_background(lowered.compile)
 
     def __call__(self, *args: Any) -> Any:
         arrays, structure = _parts(args)
-        if structure in self._pending:
+        shapes = _shapes(arrays)
+        if (structure, shapes) in self._pending:
             with contextlib.suppress(Exception):  # of the compiler, which the call below will raise again
-                self._pending.pop(structure).result()
+                self._pending.pop((structure, shapes)).result()
         jitted, known = self._jitted_for(structure)
-        if not is_in_turns():
-            return jitted(*arrays)
-        shapes = tuple((each.shape, each.dtype) for each in arrays)
-        if shapes not in known:  # others have to wait: they would compile it, too
+        if shapes not in known or not is_in_turns():  # others have to wait: they would compile it, too
             found = jitted(*arrays)
             known.add(shapes)
             return found
@@ -75,11 +85,27 @@ class Program:
                 with back():
                     return self._fn(*form.unflatten(rest))
 
-            self._jitted[structure] = jax.jit(flat), set()
+            self._jitted[structure] = (
+                jax.jit(flat, compiler_options=_options() if self._is_quick else None),
+                set(),
+            )
             for oldest in list(self._jitted)[: -self._max_size]:
                 del self._jitted[oldest]
-                self._pending.pop(oldest, None)
+                self._pending = {each: done for each, done in self._pending.items() if each[0] != oldest}
         return self._jitted[structure]
+
+
+@functools.lru_cache(maxsize=1)
+def _options() -> dict[str, Any] | None:
+    """To compile quickly; none where XLA knows no such options."""
+    if jax.default_backend() != "cpu":
+        return None
+    if jax.__version_info__[:2] > KNOWN_UNTIL:
+        try:
+            jax.jit(lambda: 0, compiler_options=QUICKLY).lower().compile()
+        except jax.errors.JaxRuntimeError:
+            return None
+    return QUICKLY
 
 
 _ARRAY = object()
@@ -93,3 +119,7 @@ def _parts(args: tuple[Any, ...]) -> tuple[list[Any], Any]:
     arrays = [leaf for leaf, own in zip(leaves, is_array, strict=True) if own]
     others = tuple(_ARRAY if own else leaf for leaf, own in zip(leaves, is_array, strict=True))
     return arrays, (form, others)
+
+
+def _shapes(arrays: list[Any]) -> tuple[Any, ...]:
+    return tuple((each.shape, each.dtype) for each in arrays)

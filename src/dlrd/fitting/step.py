@@ -38,6 +38,7 @@ class Method(NamedTuple):
     is_averaging: bool = False  # whether the state keeps the average over the run's tail
     draws: Draws = "independent"
     min_rise: float | None = None  # of the guard, in nats; None: there is none
+    is_short: bool = False  # whether steps are few, so that they had better be compiled quickly than be fast
 
 
 class State(NamedTuple):

@@ -1,6 +1,7 @@
 """Draws from one Sobol sequence that goes on from step to step: far more even than independent ones."""
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +18,8 @@ MAX_SIZE = 21_201
 """Dimensions for which direction numbers are known."""
 MAX_CHEAP = 1024
 """Dimensions for which the table is small beside what else a fit needs."""
+NUM_BITS = 32
+"""Of each number of a point."""
 MAX_NUMBERS = 2**27
 """Of the table, half a gigabyte: in very many dimensions the sequence is shorter."""
 
@@ -116,13 +119,52 @@ def _normal(words: UInt32[Array, "..."], dtype: jnp.dtype) -> Float[Array, "..."
 @functools.lru_cache(maxsize=4)
 def load_points(size: int) -> UInt32[np.ndarray, "point size"]:
     """The scrambled Sobol sequence; the scrambling is always the same, the shifts are not."""
-    from scipy.stats import qmc  # here, as it takes longer to import than all of dlrd
-
     if size > MAX_SIZE:
         raise ValueError(
             f'draws="sobol" must take at most {MAX_SIZE:,} random numbers a draw, got {size:,}; '
             'leave draws at "independent"'
         )
     log_length = min(LOG_LENGTH, (MAX_NUMBERS // size).bit_length() - 1)
-    points = qmc.Sobol(size, bits=32, rng=np.random.default_rng(0)).random_base2(log_length)
-    return (points * 2.0**32).astype(np.uint32)
+    rng = np.random.default_rng(0)
+    if size <= MAX_CHEAP:
+        return scrambled(_directions()[:size, :log_length], rng)
+    from scipy.stats import qmc  # here, as it takes longer to import than all of dlrd
+
+    points = qmc.Sobol(size, bits=NUM_BITS, rng=rng).random_base2(log_length)
+    return (points * 2.0**NUM_BITS).astype(np.uint32)
+
+
+def scrambled(
+    directions: UInt32[np.ndarray, "size log_length"], rng: np.random.Generator
+) -> UInt32[np.ndarray, "point size"]:
+    """All points that these directions span, scrambled as SciPy does it: by random matrices and a shift.
+
+    Point n is the sum, modulo 2 and bit by bit, of the directions at which the Gray code of n has a one.
+    """
+    size = len(directions)
+    rng = rng.spawn(1)[0]
+    shift = _words(rng.integers(0, 2, (size, NUM_BITS), np.uint32)[:, ::-1])
+    matrices = np.tril(rng.integers(0, 2, (size, NUM_BITS, NUM_BITS), np.uint32), -1)
+    matrices += np.eye(NUM_BITS, dtype=np.uint32)
+    highest_first = np.arange(NUM_BITS)[::-1]
+    bits = (directions[..., None] >> highest_first.astype(np.uint32)) & np.uint32(1)
+    columns = _words(bits @ matrices.transpose(0, 2, 1) & np.uint32(1)).T
+    points = shift[None]
+    for column in columns:
+        points = np.concatenate([points, points[::-1] ^ column])
+    return points
+
+
+def _words(bits: UInt32[np.ndarray, "*batch bit"]) -> UInt32[np.ndarray, "*batch"]:
+    """Whole numbers of bits, the highest first."""
+    return bits @ (np.uint32(1) << np.arange(NUM_BITS, dtype=np.uint32)[::-1])
+
+
+def _directions() -> UInt32[np.ndarray, "dimension direction"]:
+    """Of the sequence by Joe and Kuo ("Constructing Sobol sequences with better two-dimensional projections",
+    2008), the first `MAX_CHEAP` dimensions and `LOG_LENGTH` directions, in the highest bits.
+
+    In a file of our own: `scipy.stats`, which knows them, takes longer to import than a fit takes.
+    """
+    directions = np.load(Path(__file__).with_name("sobol_directions.npy"))
+    return directions.astype(np.uint32) << np.uint32(NUM_BITS - LOG_LENGTH)

@@ -28,8 +28,8 @@ FIRST_GRADIENTS = 256
 """Of the steps before the first certificate, and of that; twice as many steps before the next."""
 MIN_FIRST_GRADIENTS, FIRST_SHARE = 16, 0.125
 """Likewise where the budget is small: a power of two, not more than this share of it, or so many."""
-
-
+MAX_SHORT = 2**18
+"""Of a whole fit: its steps are then compiled quickly, for they take about as long as that."""
 MIN_TOLERANCE, TOLERANCE_PER_DIM = 1e-2, 2e-4
 """In nats: the tolerance where none is given, and what it grows by with each dimension."""
 
@@ -96,6 +96,7 @@ def task_for(
         num_draws=plan.num_draws,
         is_averaging=plan.is_averaging,
         draws=plan.draws or _draws(model, family, gradient, plan.num_draws),
+        is_short=is_natural and aim.max_gradients <= MAX_SHORT,
     )
     tolerance = aim.tolerance or default_tolerance(model.dim)
     deadline = time.monotonic() + aim.max_seconds

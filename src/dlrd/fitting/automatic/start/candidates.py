@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ from dlrd.fitting.automatic.start.lbfgs import driven_together
 from dlrd.fitting.automatic.start.mode import Mode, find_mode, search
 from dlrd.fitting.automatic.start.objective import Objective, SpentError, host_noise
 from dlrd.fitting.automatic.start.structure import Survey
+from dlrd.fitting.program import Program
 
 WIDENINGS = 2.0, 4.0, 8.0
 """How far the points are from the mean of the family, compared with its draws: in turn, on both sides."""
@@ -59,8 +59,9 @@ def find_modes(
     """
     center = np.asarray(family.mean, float)
     is_whole = family.needs_whole_curvature or len(center) <= MAX_WHOLE
-    if num_starts > 2:
-        objective.prepare_together(len(center))
+    dtype = jnp.result_type(*jax.tree.leaves(split(family)[0]))
+    noise = jax.device_put(np.asarray(host_noise(key, (num_starts // 2, family.noise_size)), dtype))
+    _from_noise.prepare(family, noise)
     try:
         first = find_mode(objective, center, is_whole)
     except SpentError:  # the time was over before it had begun
@@ -74,8 +75,6 @@ def find_modes(
     def is_known(point: Float[np.ndarray, " dim"]) -> bool:
         return any(is_near(mode, point) for mode in modes)
 
-    dtype = jnp.result_type(*jax.tree.leaves(split(family)[0]))
-    noise = jax.device_put(np.asarray(host_noise(key, (num_starts, family.noise_size)), dtype))
     draws = np.asarray(_from_noise(family, noise), float) - center
     points = [
         center + (-1) ** number * WIDENINGS[number // 2 % len(WIDENINGS)] * draws[number // 2]
@@ -131,9 +130,8 @@ def find_footholds(
     return starts
 
 
-@eqx.filter_jit
-def _from_noise(family: Startable, noise: Float[Array, "draw noise"]) -> Float[Array, "draw dim"]:
-    return family.from_noise(noise)
+_from_noise = Program(lambda family, noise: family.from_noise(noise))
+"""Draws from a family."""
 
 
 def is_near(mode: Mode, point: Float[np.ndarray, " dim"]) -> bool:

@@ -76,10 +76,12 @@ class Objective:
         ]
         return answers[: len(points)]
 
-    def prepare_together(self, dim: int) -> None:
-        """Begins to compile what searches that go on together need."""
-        if self.num_together > 1:
+    def prepare(self, dim: int, num_starts: int) -> None:
+        """Begins to compile what a search for modes from so many points needs, with whole Hessians."""
+        if self.num_together > 1 and num_starts > 2:
             _values_and_slopes.prepare(self._model, np.zeros((self.num_together, dim), self.dtype))
+        num = min(dim, _num_directions(dim))
+        _products.prepare(self._model, np.zeros((1, dim), self.dtype), np.zeros((num, dim), self.dtype))
 
     def batch(
         self, points: Float[np.ndarray, "point dim"]
@@ -103,7 +105,7 @@ class Objective:
         A point at a time, so that all numbers of points share one program.
         """
         self._count(2 * len(points) * len(directions))
-        size = max(1, MAX_NUMBERS // (2 * points.shape[1]))
+        size = _num_directions(points.shape[1])
         blocks = [np.asarray(directions[i : i + size], self.dtype) for i in range(0, len(directions), size)]
         at = np.asarray(points, self.dtype)[:, None]
         found = [
@@ -115,6 +117,11 @@ class Objective:
         if self.num_gradients + num > self.max_gradients or time.monotonic() > self.deadline:
             raise SpentError
         self.num_gradients += num
+
+
+def _num_directions(dim: int) -> int:
+    """Of the products that are evaluated at once."""
+    return max(1, MAX_NUMBERS // (2 * dim))
 
 
 def host_noise(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:

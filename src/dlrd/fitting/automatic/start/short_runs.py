@@ -47,11 +47,14 @@ def begin(task: Task, family: Family) -> AutomaticState:
         in_background(load_points, family.noise_size)
     dtype = jnp.result_type(*jax.tree.leaves(split(family)[0]))
     objective = Objective(task.method.model, dtype, _search_budget(task), task.deadline)
-    if isinstance(task.method.model, Simulated):  # while its runs are waited for
-        _prepare(task, given.family, _fresh(task, given.family))
     starts: list[Start] = []
     is_small = task.method.model.dim <= MAX_WHOLE
-    if task.plan.has_modes and is_small and not isinstance(family, Patterned):
+    has_modes = task.plan.has_modes and is_small and not isinstance(family, Patterned)
+    if has_modes:
+        objective.prepare(task.method.model.dim, task.plan.num_starts)
+    if has_modes or isinstance(task.method.model, Simulated):  # while the search compiles, too, or waits
+        _prepare(task, given.family, _fresh(task, given.family))
+    if has_modes:
         key, limit = derived(task.key, 1), MAX_START_SHARE * task.max_gradients
         starts = find_modes(objective, family, key, task.plan.num_starts, limit)
     runs: list[tuple[Start, AutomaticState]] = []
