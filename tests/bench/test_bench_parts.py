@@ -185,7 +185,7 @@ def test_the_divergence_from_the_chain_is_that_of_dense_matrices() -> None:
     assert chain.divergence(posterior) == pytest.approx(chain.least_divergence(posterior), abs=1e-12)
 
 
-@pytest.mark.parametrize("part", ["posteriors", "ablation", "peers", "budgets", "nuts", "seconds"])
+@pytest.mark.parametrize("part", ["posteriors", "ablation", "peers", "budgets", "nuts", "seconds", "shapes"])
 def test_a_missing_folder_is_told_in_a_sentence(part: str, folder: Path) -> None:
     no_folder = invoke(part)
     assert no_folder.exit_code == 2

@@ -20,7 +20,7 @@ from dlrd import (
     score_function,
     sticking_the_landing,
 )
-from dlrd.families import Stratified
+from dlrd.families import Composed, Stratified
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 LOCS = np.array([[0.5, -2.0], [3.0, 1.0], [-2.0, 4.0]])
@@ -120,6 +120,17 @@ def test_strata_are_draws_of_the_components(kind):
     correlations = np.corrcoef(strata.reshape(len(strata), -1).T)
     between = ~np.kron(np.eye(3, dtype=bool), np.ones((2, 2), dtype=bool))
     np.testing.assert_array_less(np.abs(correlations[between]), 5 / np.sqrt(len(strata)))
+
+
+@pytest.mark.usefixtures("x64")
+def test_parts_are_the_components_and_make_the_same_mixture(kind):
+    q = mixture(kind)
+    assert isinstance(q, Composed)
+    assert [type(part) for part in q.parts] == [kind] * 3
+    np.testing.assert_allclose([part.mean for part in q.parts], LOCS, **ROUNDING)
+    assert eqx.tree_equal(q.with_parts(q.parts, np.asarray(q.logits)), q)
+    reverse = q.with_parts(q.parts[::-1], np.log(WEIGHTS[::-1]))
+    np.testing.assert_allclose(reverse.mean, q.mean, **ROUNDING)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])

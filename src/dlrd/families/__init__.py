@@ -1,6 +1,7 @@
 """Variational families, one a file. Anything that meets `Family` can be fitted."""
 
 from dlrd.families.default import default_family
+from dlrd.families.forms import log_prob_of, member_of, settled, started
 from dlrd.families.full_rank import FullRankNormal
 from dlrd.families.low_rank import LowRankNormal
 from dlrd.families.mean_field import MeanFieldNormal
@@ -8,6 +9,7 @@ from dlrd.families.mixture import Mixture
 from dlrd.families.protocol import (
     BoundsGap,
     Certifiable,
+    Composed,
     Correctable,
     Factorized,
     Family,
@@ -26,10 +28,6 @@ from dlrd.families.protocol import (
     Stratified,
     Structured,
     WorkingForm,
-    log_prob_of,
-    member_of,
-    settled,
-    started,
 )
 from dlrd.families.sparse import SparseNormal
 from dlrd.families.trainable import Untrained, frozen, split
@@ -41,6 +39,7 @@ __all__ = [
     "LOADABLE",
     "BoundsGap",
     "Certifiable",
+    "Composed",
     "Correctable",
     "Factorized",
     "Family",

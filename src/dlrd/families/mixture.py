@@ -76,6 +76,18 @@ class Mixture(eqx.Module):
         return jax.nn.logsumexp(log_probs + jax.nn.log_softmax(self.logits), axis=-1)
 
     @property
+    def parts(self) -> list[Family]:
+        """The components, one by one."""
+        return [
+            jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, self.components)
+            for i in range(len(self.logits))
+        ]
+
+    def with_parts(self, parts: Sequence[Family], logits: ArrayLike) -> "Mixture":
+        """The mixture of as many other components of the same kind."""
+        return Mixture(parts, jnp.asarray(logits, self.logits.dtype))
+
+    @property
     def weights(self) -> Float[Array, " num_components"]:
         return jax.nn.softmax(self.logits)
 

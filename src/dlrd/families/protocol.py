@@ -106,6 +106,20 @@ class Stratified(Protocol):
 
 
 @runtime_checkable
+class Composed(Stratified, Protocol):
+    """A weighted sum whose components are families of one kind: each can start at a mode of its own."""
+
+    @property
+    def parts(self) -> Any:
+        """A list of the components."""
+        ...
+
+    def with_parts(self, parts: Any, logits: Float[np.ndarray, " num_components"]) -> Any:
+        """The sum of as many others, of the same kind, with weights softmax(`logits`)."""
+        ...
+
+
+@runtime_checkable
 class Startable(Natural, Protocol):
     """A family that can start at a mode of the posterior: automatic fits then look for modes.
 
@@ -274,23 +288,3 @@ class Quantiled(Moments, Protocol):
     def quantiles(self, probabilities: Any) -> Float[np.ndarray, "probability dim"]:
         """Of each coordinate."""
         ...
-
-
-def log_prob_of(family: Any, noise: Any, draws: Any) -> Float[Array, "*batch"]:
-    """The log density at draws, by the noise that made them if the family can."""
-    return family.log_prob_of_noise(noise) if isinstance(family, KnowsNoise) else family.log_prob(draws)
-
-
-def started(family: Any) -> Any:
-    """The family in the form that automatic fits work with."""
-    return family.as_start() if isinstance(family, Startable) else family
-
-
-def settled(family: Any) -> Any:
-    """The family itself, or the nearest of its kind where steps may have led out of that."""
-    return family.settled() if isinstance(family, Settling) else family
-
-
-def member_of(family: Any) -> Any:
-    """The family that users get."""
-    return member_of(family.member) if isinstance(family, WorkingForm) else family

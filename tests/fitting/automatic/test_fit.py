@@ -316,6 +316,31 @@ def test_mixture() -> None:
     assert abs(found.elbo - log_evidence) < 4 * TOLERANCE + 4 * verdict(found).elbo_error
 
 
+def test_mixture_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:
+    """In the middle of a round."""
+    mixture = dlrd.Mixture([dlrd.MeanFieldNormal([0.0], [0.0]), dlrd.MeanFieldNormal([3.0], [0.0])])
+    whole = fit(mixed, mixture, tolerance=1e-9, max_gradients=20_000)
+    calls = 0
+
+    def pressed(reading: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 9:
+            raise KeyboardInterrupt
+
+    def parted(progress: Any) -> dlrd.Fit:
+        checkpoint = tmp_path / "fit"
+        return fit(
+            mixed, mixture, tolerance=1e-9, max_gradients=20_000, checkpoint=checkpoint, progress=progress
+        )
+
+    assert parted(pressed).outcome is dlrd.Outcome.INTERRUPTED
+    resumed = parted(False)
+    assert resumed.num_steps == whole.num_steps
+    for one, other in zip(jax.tree.leaves(resumed.family), jax.tree.leaves(whole.family), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.slow
 def test_flow() -> None:
     base = flowjax.distributions.Normal(jnp.zeros(3), 1.0)

@@ -14,7 +14,16 @@ from dlrd.families import split
 from dlrd.families.coupled import Coupled
 from dlrd.families.couplings import couplings
 from dlrd.families.pattern import Pattern
-from dlrd.fitting.automatic.plan import ADAM_RATE, MOMENTUM, NATURAL_RATE, Plan, Task, default_tolerance
+from dlrd.fitting.automatic.plan import (
+    ADAM_RATE,
+    ANNEALED_RATES,
+    MAX_SHORT,
+    MOMENTUM,
+    NATURAL_RATE,
+    Plan,
+    Task,
+    default_tolerance,
+)
 from dlrd.fitting.request import Aim
 from dlrd.gradients.sobol import MAX_CHEAP
 
@@ -26,10 +35,10 @@ VALUES_ONLY = dlrd.models.host(lambda z: -0.5 * (z**2).sum(axis=1), 2, has_gradi
 MakeTask = Callable[..., Task]
 
 
-def is_adam(task: Task) -> bool:
+def is_adam(task: Task, settings: Any = 0.1) -> bool:
     """Whether the optimiser keeps moments beside the rule."""
     made: Any = task.method.optimizer
-    state = made(0.1).init(jnp.zeros(2))
+    state = made(jnp.asarray(settings)).init(jnp.zeros(2))
     return bool(optax.tree_utils.tree_get_all_with_path(state, "nu"))
 
 
@@ -57,13 +66,21 @@ def test_normals_take_natural_gradients_with_the_rule_alone(task: MakeTask, fami
     assert not is_adam(made)
 
 
-def test_families_without_a_geometry_take_adam(task: MakeTask) -> None:
+def test_families_without_a_geometry_take_adam_in_rounds(task: MakeTask) -> None:
     made = task(family=MIXTURE)
     assert not made.is_natural
+    assert made.is_annealed
+    assert not made.method.is_averaging  # the rate ends at zero
     assert made.method.estimator is dlrd.sticking_the_landing
-    assert made.first_rate == ADAM_RATE == 1e-2
-    assert is_adam(made)
+    assert made.first_rate == (ANNEALED_RATES[0], 1.0)
+    assert is_adam(made, made.first_rate)
     assert made.method.draws == "independent"
+
+
+def test_few_steps_are_compiled_quickly(task: MakeTask) -> None:
+    assert task().method.is_short
+    assert not task(aim=Aim(max_gradients=MAX_SHORT + 1)).method.is_short
+    assert not task(family=MIXTURE).method.is_short
 
 
 def test_models_without_gradients_take_the_score_function(task: MakeTask) -> None:

@@ -15,6 +15,7 @@ from dlrd.fitting.automatic.judge.psis import tail_shape
 from dlrd.fitting.automatic.plan import Plan, Task, task_for
 from dlrd.fitting.automatic.run import run_until_sure
 from dlrd.fitting.automatic.snapshot import restore, snapshot
+from dlrd.fitting.automatic.start.first_rounds import begin_rounds
 from dlrd.fitting.automatic.start.short_runs import begin
 from dlrd.fitting.automatic.state import AutomaticState, fresh_steps
 from dlrd.fitting.automatic.steps.stepping import look_at_tail, with_values
@@ -79,7 +80,7 @@ def fit_with_form(
         is_sure = outcome in (Outcome.CERTIFIED, Outcome.AGREED) and reached <= task.tolerance
         try:
             if state is None:
-                state = begin(task, family)
+                state = begin_rounds(task, family) if task.is_annealed else begin(task, family)
                 if state.step == 0 and state.outcome is Outcome.DIVERGED:
                     inputs.raise_bad_start(model, family, key, task.method.num_draws)
             if not is_sure and outcome is not Outcome.DIVERGED:

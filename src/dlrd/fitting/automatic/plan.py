@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Key
 
 from dlrd.families import Family, Natural, SecondOrder, started
+from dlrd.fitting.automatic.annealing import annealing
 from dlrd.fitting.request import Aim
 from dlrd.fitting.step import Draws, Method
 from dlrd.gradients import Estimator, natural_gradient, score_function, sticking_the_landing
@@ -19,7 +20,9 @@ from dlrd.models import Model
 from dlrd.rates import dynamic_decay
 
 NATURAL_RATE, ADAM_RATE = 0.3, 1e-2
-"""First rates: of natural gradients, and of Adam for all others."""
+"""First rates: of natural gradients, and of Adam for families that have them where the model does not."""
+ANNEALED_RATES = 1e-2, 3e-2, 3e-3, 1e-1
+"""Of Adam for all other families, in the order in which they are tried, for a short round each."""
 FACTOR, MIN_TRAVEL = 0.3, 3.0
 """Of the rule: gentler than the paper's, with a floor for the windows."""
 MOMENTUM = 0.85
@@ -55,6 +58,7 @@ class Task(NamedTuple):
 
     method: Method  # of a step
     is_natural: bool  # whether the method takes natural gradients
+    is_annealed: bool  # whether it takes rounds in which the rate falls to zero
     key: Key[Array, ""]
     plan: Plan
     tolerance: float  # in nats
@@ -73,8 +77,10 @@ class Task(NamedTuple):
         return time.monotonic() > self.deadline
 
     @property
-    def first_rate(self) -> float:
-        """Of the rule."""
+    def first_rate(self) -> float | tuple[float, float]:
+        """Of the rule; of a round, with its length."""
+        if self.is_annealed:
+            return ANNEALED_RATES[0], 1.0
         return NATURAL_RATE if self.is_natural else ADAM_RATE
 
 
@@ -89,18 +95,19 @@ def task_for(
         is_natural = plan.is_natural and model.has_gradient and isinstance(family, Natural)
         plain = sticking_the_landing if model.has_gradient else score_function
         estimator = natural_gradient if is_natural else plain
+    is_annealed = not isinstance(family, Natural)
     method = Method(
         model=model,
-        optimizer=_optimizer_fn(is_natural, plan.factor, plan.min_travel),
+        optimizer=_annealed_adam if is_annealed else _optimizer_fn(is_natural, plan.factor, plan.min_travel),
         estimator=estimator,
         num_draws=plan.num_draws,
-        is_averaging=plan.is_averaging,
+        is_averaging=plan.is_averaging and not is_annealed,
         draws=plan.draws or _draws(model, family, gradient, plan.num_draws),
         is_short=is_natural and aim.max_gradients <= MAX_SHORT,
     )
     tolerance = aim.tolerance or default_tolerance(model.dim)
     deadline = time.monotonic() + aim.max_seconds
-    return Task(method, is_natural, key, plan, tolerance, aim.max_gradients, deadline)
+    return Task(method, is_natural, is_annealed, key, plan, tolerance, aim.max_gradients, deadline)
 
 
 def default_tolerance(dim: int) -> float:
@@ -134,6 +141,10 @@ def _optimizer_fn(
         return _with_momentum(rule) if is_natural else optax.chain(optax.scale_by_adam(), rule)
 
     return make
+
+
+def _annealed_adam(settings: Any) -> optax.GradientTransformation:
+    return optax.chain(optax.scale_by_adam(), annealing(settings))
 
 
 def _with_momentum(rule: optax.GradientTransformation) -> optax.GradientTransformation:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from dlrd.fitting.automatic.annealing import steps_left
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, improvement
 from dlrd.fitting.automatic.judge.stopping import (
     CERTAIN,
@@ -15,8 +16,10 @@ from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState
 from dlrd.fitting.automatic.steps.refine import refine, refining_cost
 from dlrd.fitting.automatic.steps.rollback import can_roll_back, catch_up_or_roll_back, roll_back
+from dlrd.fitting.automatic.steps.rounds import in_round
 from dlrd.fitting.automatic.steps.stepping import (
     Report,
+    affordable_steps,
     certificate_key,
     confirming_cost,
     correct,
@@ -31,6 +34,8 @@ from dlrd.fitting.outcome import Outcome
 
 CERTIFICATE_SHARE, ROUGH_SHARE = 0.25, 0.05
 """Draws of a certificate, as a share of the steps' gradients so far, and of what is left of the budget."""
+ANNEALED_SHARE = 0.1
+"""Likewise, behind a round; and half as many for the comparison with the round before."""
 
 
 def run_until_sure(task: Task, state: AutomaticState, report: Report) -> tuple[AutomaticState, Outcome]:
@@ -41,6 +46,8 @@ def run_until_sure(task: Task, state: AutomaticState, report: Report) -> tuple[A
             report(state)
             if outcome is not Outcome.RUNNING:
                 return state, outcome
+        if task.is_annealed:
+            state = in_round(task, state)
         goal = _next_goal(task, state)
         if state.latest is not None and (goal <= state.latest.step or task.is_late):
             return state, Outcome.BUDGET
@@ -121,8 +128,8 @@ def _compare(task: Task, state: AutomaticState, num_draws: int) -> AutomaticStat
 
 def _num_draws(task: Task, state: AutomaticState) -> int:
     """Of the next certificate: few as long as the noise of the steps alone must keep the gap too large."""
-    num_steps, share = state.gradients["steps"], CERTIFICATE_SHARE
-    if state.latest is not None:
+    num_steps, share = state.gradients["steps"], ANNEALED_SHARE if task.is_annealed else CERTIFICATE_SHARE
+    if state.latest is not None and not task.is_annealed:
         seen = state.latest.certificate
         expected = seen.noise * seen.num_draws / ((1 + MAX_CERTIFICATE_SHARE) * num_steps)
         share = ROUGH_SHARE if expected > CERTAIN * task.tolerance else CERTIFICATE_SHARE
@@ -132,6 +139,8 @@ def _num_draws(task: Task, state: AutomaticState) -> int:
 
 def _next_goal(task: Task, state: AutomaticState) -> int:
     """The step behind which the next certificate is due: each time twice as many, or what is affordable."""
+    if task.is_annealed:
+        return state.step + min(steps_left(state.steps), affordable_steps(task, state))
     looked_at = 0 if state.latest is None else state.latest.step
     stop = steps_for(task, state, task.first_gradients)
     while stop <= looked_at:

@@ -73,9 +73,14 @@ class AutomaticState:
 
     @property
     def rate(self) -> float:
-        """That the rule began with."""
+        """That the rule, or a round, began with."""
+        return self.settings[0]
+
+    @property
+    def settings(self) -> list[float]:
+        """Of the optimiser: the rate, and how long a round is where there are rounds."""
         assert self.steps.learning_rate is not None
-        return float(np.asarray(self.steps.learning_rate)[0])
+        return np.ravel(np.asarray(self.steps.learning_rate)[0]).tolist()
 
     @property
     def outcome(self) -> Outcome:
@@ -113,7 +118,9 @@ class AutomaticState:
         """With more gradients counted."""
         return replace(self, gradients=self.gradients | {phase: self.gradients[phase] + num_gradients})
 
-    def restarted(self, method: Method, family: Family, key: Key[Array, ""], rate: float) -> "AutomaticState":
+    def restarted(
+        self, method: Method, family: Family, key: Key[Array, ""], rate: float | tuple[float, float]
+    ) -> "AutomaticState":
         """With fresh moments, averages and windows, from what is trained of `family`."""
         steps = fresh_steps(method, eqx.combine(split(family)[0], self.rest), key, rate)
         return replace(self, steps=steps._replace(step=self.steps.step))
@@ -125,8 +132,10 @@ def _averaged(average: TailAverage | None, trainable: Any) -> Any:
     return jax.device_put(trainable if average is None else tail_average(average, trainable))
 
 
-def fresh_steps(method: Method, family: Family, key: Key[Array, ""], rate: float) -> State:
-    """The state before the first step, with the leading axis of one run."""
+def fresh_steps(
+    method: Method, family: Family, key: Key[Array, ""], rate: float | tuple[float, float]
+) -> State:
+    """The state before the first step, with the leading axis of one run; of a round, `rate` and length."""
     data = jax.device_put(np.asarray(jax.random.key_data(key))[None])
     keys = jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
-    return initial_states(method, family, keys, jax.device_put(np.full(1, rate)))
+    return initial_states(method, family, keys, jax.device_put(np.asarray([rate], float)))

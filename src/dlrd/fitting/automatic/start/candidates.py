@@ -46,9 +46,26 @@ def find_modes(
     num_starts: int,
     max_gradients: float = np.inf,
 ) -> list[Start]:
-    """Families at all modes that are found, the most promising first; none if the first way down finds none.
+    """Families at all modes that are found, the most promising first: see `modes_from`."""
+    modes = modes_from(objective, family, key, num_starts, max_gradients)
+    if modes and modes[0].is_cut:
+        return [Start(family.at_mode(modes[0].point, modes[0].curvature), "where the search had come to")]
+    return [
+        Start(family.at_mode(mode.point, mode.curvature), f"mode {i + 1}", True)
+        for i, mode in enumerate(modes)
+    ]
 
-    Where the budget ends the first search, one at the lowest point that it has come to.
+
+def modes_from(
+    objective: Objective,
+    family: Startable,
+    key: Key[Array, ""],
+    num_starts: int,
+    max_gradients: float = np.inf,
+) -> list[Mode]:
+    """All modes that are found, the most promising first; none if the first way down finds none.
+
+    Where the budget ends the first search, the lowest point that it has come to.
 
     Args:
         objective: −log p.
@@ -67,7 +84,7 @@ def find_modes(
     except SpentError:  # the time was over before it had begun
         return []
     if first.is_cut:
-        return [Start(family.at_mode(first.point, first.curvature), "where the search had come to")]
+        return [first]
     if not first.is_found:
         return []
     modes = [first]
@@ -95,11 +112,7 @@ def find_modes(
             if mode is None or not mode.is_found or is_known(mode.point):
                 continue
             modes.append(mode)
-    modes.sort(key=lambda mode: -laplace_evidence(mode))
-    return [
-        Start(family.at_mode(mode.point, mode.curvature), f"mode {i + 1}", True)
-        for i, mode in enumerate(modes)
-    ]
+    return sorted(modes, key=lambda mode: -laplace_evidence(mode))
 
 
 def find_footholds(

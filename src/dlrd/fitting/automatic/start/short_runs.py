@@ -53,7 +53,7 @@ def begin(task: Task, family: Family) -> AutomaticState:
     if has_modes:
         objective.prepare(task.method.model.dim, task.plan.num_starts)
     if has_modes or isinstance(task.method.model, Simulated):  # while the search compiles, too, or waits
-        _prepare(task, given.family, _fresh(task, given.family))
+        prepare(task, given.family, fresh(task, given.family))
     if has_modes:
         key, limit = derived(task.key, 1), MAX_START_SHARE * task.max_gradients
         starts = find_modes(objective, family, key, task.plan.num_starts, limit)
@@ -98,7 +98,7 @@ def _best(task: Task, runs: list[tuple[Start, AutomaticState]], num_searched: in
     """The run that goes on, once those that rise faster had the time to overtake it."""
     alive = list(range(len(runs)))
     for _ in range(NUM_HALVINGS):
-        highest = max(_bound(runs[i][1]) for i in alive)
+        highest = max(elbo_bound(runs[i][1]) for i in alive)
         alive = [i for i in alive if not _reach(runs[i][1]) < highest]
         spent = num_searched + sum(state.num_gradients for _, state in runs)
         cost = sum(2 * runs[i][1].num_gradients for i in alive)
@@ -107,9 +107,9 @@ def _best(task: Task, runs: list[tuple[Start, AutomaticState]], num_searched: in
         for i in alive:
             runs[i] = runs[i][0], _prolonged(task, runs[i][1])
     # Of those that cannot be told apart, one from a mode: there a certificate says more.
-    highest = max(_bound(runs[i][1]) for i in alive)
+    highest = max(elbo_bound(runs[i][1]) for i in alive)
     at_modes = [i for i in alive if runs[i][0].is_mode and _is_level(runs[i][1], highest)]
-    best = max(at_modes or alive, key=lambda i: _bound(runs[i][1]))
+    best = max(at_modes or alive, key=lambda i: elbo_bound(runs[i][1]))
     start, state = runs[best]
     others = ()
     if start.is_mode:
@@ -132,17 +132,18 @@ def _short_run(task: Task, family: Family, spent: int = 0, is_measured: bool = F
     Where the start itself is measured, too, the fit cannot end below it: steps may lead away from a good
     place whose geometry they do not know yet.
     """
-    state = _fresh(task, family)
-    _prepare(task, family, state)
+    state = fresh(task, family)
+    prepare(task, family, state)
     if is_measured and _is_affordable(task, spent + task.first_gradients):
         state = take_certificate(task, state, task.first_gradients)
     num_steps = min(
         steps_for(task, state, task.first_gradients), affordable_steps(task, state.spent("start", spent))
     )
-    return _run_until(task, state, num_steps)
+    return run_until(task, state, num_steps)
 
 
-def _fresh(task: Task, family: Family) -> AutomaticState:
+def fresh(task: Task, family: Family) -> AutomaticState:
+    """The state before the first step."""
     return AutomaticState(
         steps=fresh_steps(task.method, family, task.key, task.first_rate),
         rest=split(family)[1],
@@ -152,7 +153,7 @@ def _fresh(task: Task, family: Family) -> AutomaticState:
     )
 
 
-def _prepare(task: Task, family: Family, state: AutomaticState) -> None:
+def prepare(task: Task, family: Family, state: AutomaticState) -> None:
     """Begins to compile what all runs from such a family need."""
     prepare_steps(task.method, state.rest, state.steps)
     batch = task.first_gradients // NUM_BLOCKS
@@ -162,10 +163,10 @@ def _prepare(task: Task, family: Family, state: AutomaticState) -> None:
 
 
 def _prolonged(task: Task, state: AutomaticState) -> AutomaticState:
-    return _run_until(task, state.running, 2 * state.step)
+    return run_until(task, state.running, 2 * state.step)
 
 
-def _run_until(task: Task, state: AutomaticState, num_steps: int) -> AutomaticState:
+def run_until(task: Task, state: AutomaticState, num_steps: int) -> AutomaticState:
     """Steps and a certificate."""
     state = take_steps(task, state, num_steps, lambda state: None)
     if state.outcome is Outcome.INTERRUPTED:
@@ -181,10 +182,11 @@ def _promise(state: AutomaticState) -> float:
 
 def _reach(state: AutomaticState) -> float:
     """How high the ELBO may get; nan where that cannot be told."""
-    return max(_elbo(state), _bound(state)) + float(np.maximum(_promise(state), 0.0))
+    return max(_elbo(state), elbo_bound(state)) + float(np.maximum(_promise(state), 0.0))
 
 
-def _bound(state: AutomaticState) -> float:
+def elbo_bound(state: AutomaticState) -> float:
+    """What the ELBO is surely above, of the best that was measured."""
     return float("-inf") if state.best is None else state.best.certificate.elbo_bound
 
 

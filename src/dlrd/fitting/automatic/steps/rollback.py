@@ -5,6 +5,7 @@ from dataclasses import replace
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, improvement
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState
+from dlrd.fitting.automatic.steps.rounds import with_round
 from dlrd.fitting.automatic.steps.stepping import certificate_key
 
 MAX_ROLLBACKS = 20
@@ -23,7 +24,7 @@ def catch_up_or_roll_back(task: Task, state: AutomaticState) -> AutomaticState:
     While a fit travels, its average over the steps lags behind: it may be a bad family between two good ones.
     """
     assert state.best is not None
-    if task.max_gradients - state.num_gradients < 2 * NUM_DRAWS:
+    if task.is_annealed or task.max_gradients - state.num_gradients < 2 * NUM_DRAWS:
         return roll_back(task, state)
     last, key = state.last_iterate, certificate_key(task, state, use=4)
     gain, error = improvement(task.method.model, state.best.family, last, key, NUM_DRAWS)
@@ -36,5 +37,9 @@ def catch_up_or_roll_back(task: Task, state: AutomaticState) -> AutomaticState:
 def roll_back(task: Task, state: AutomaticState) -> AutomaticState:
     """From the best family, with the rate times the rule's factor."""
     assert state.best is not None
-    back = state.restarted(task.method, state.best.family, task.key, state.rate * task.plan.factor)
+    rate = state.rate * task.plan.factor
+    if task.is_annealed:
+        back = with_round(task, state, state.best.family, rate, round(state.settings[1]))
+    else:
+        back = state.restarted(task.method, state.best.family, task.key, rate)
     return replace(back, num_rollbacks=state.num_rollbacks + 1)
