@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlrd.bench import ablation, budgets, nuts, scaling
+from dlrd.bench import ablation, budgets, nuts, scaling, shapes
 from dlrd.bench.models import compare as models
 from dlrd.bench.peers import compare
 from dlrd.bench.posteriors import accuracy
@@ -32,6 +32,8 @@ COLUMNS = {
     "seconds": seconds.COLUMNS,
     "seconds.overall": seconds.OVERALL_COLUMNS,
     "scaling": scaling.COLUMNS,
+    "shapes": shapes.COLUMNS,
+    "shapes.overall": shapes.OVERALL_COLUMNS,
     "scaling.exponents": scaling.EXPONENT_COLUMNS,
 }
 

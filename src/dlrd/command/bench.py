@@ -235,7 +235,7 @@ def seconds(
 ) -> None:
     """Seconds until an answer and its errors, in a new process and again, beside NUTS, SVI, Pathfinder, ….
 
-    Takes about an hour and a half. Needs the extra "bench"; nutpie and pymc-extras take part where installed.
+    Takes about half an hour. Needs the extra "bench"; nutpie and pymc-extras take part where installed.
     """
     with _plain_errors():
         from dlrd.bench.seconds import compare

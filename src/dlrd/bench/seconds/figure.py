@@ -17,6 +17,8 @@ MARKERS = "osDv^"
 """Of the tools of a library."""
 LARGEST = 1e3
 """Error shown, as a multiple of what is asked; what is beyond, or not finite, is drawn there."""
+MANY = 100
+"""Times the smallest number of an axis: beyond, it has room for powers of ten alone."""
 PANELS = {"process": "a new process", "again": "a second call in it"}
 
 
@@ -37,7 +39,8 @@ def figure_of(medians: Sequence[Row], targets: tuple[float, float]) -> Figure:
             axes.axhline(1, color=MUTED, linestyle="--")
             axes.set(xscale="log", yscale="log", xlabel="seconds")
             axes.set_title(title)
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            low, high = axes.get_xlim()
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < MANY * low else (1,)))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
         panels[0].set_ylabel(f"error over target (means {targets[0]:g}, sds {targets[1]:g})")
