@@ -7,6 +7,7 @@ from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, improvement
 from dlrd.fitting.automatic.judge.stopping import (
     CERTAIN,
     MAX_CERTIFICATE_SHARE,
+    PROMISING,
     Action,
     Evidence,
     decide,
@@ -34,8 +35,10 @@ from dlrd.fitting.outcome import Outcome
 
 CERTIFICATE_SHARE, ROUGH_SHARE = 0.25, 0.05
 """Draws of a certificate, as a share of the steps' gradients so far, and of what is left of the budget."""
-ANNEALED_SHARE = 0.1
-"""Likewise, behind a round; and half as many for the comparison with the round before."""
+ANNEALED_SHARE = 0.05
+"""Likewise, behind a round."""
+LENGTHENING, MAX_COMPARED_SHARE = 2, 0.25
+"""Of a comparison that noise alone keeps from being sure; at most that share of the steps' gradients so far."""
 
 
 def run_until_sure(task: Task, state: AutomaticState, report: Report) -> tuple[AutomaticState, Outcome]:
@@ -112,18 +115,23 @@ def _evidence(task: Task, state: AutomaticState, done: frozenset[Action]) -> Evi
 
 
 def _compare(task: Task, state: AutomaticState, num_draws: int) -> AutomaticState:
-    """Whether the steps since the certificate before have raised the ELBO by more than the tolerance."""
+    """Whether the steps since the certificate before have raised the ELBO by more than the tolerance.
+
+    With twice as many draws, as long as these are few, where noise alone keeps that from being sure.
+    """
     assert state.latest is not None
-    gain, error = improvement(
-        task.method.model,
-        state.latest.came_from,
-        state.latest.family,
-        certificate_key(task, state, use=2),
-        num_draws,
-    )
-    has_agreed = gain + CONFIDENCE * error <= task.tolerance
-    state = state.spent("certificates", 2 * num_draws)
-    return replace(state, num_agreed=state.num_agreed + 1 if has_agreed else 0)
+    before, family = state.latest.came_from, state.latest.family
+    model, tolerance = task.method.model, task.tolerance
+    while True:
+        key = certificate_key(task, state, use=2)
+        gain, error = improvement(model, before, family, key, num_draws)
+        state = state.spent("certificates", 2 * num_draws)
+        has_agreed = gain + CONFIDENCE * error <= tolerance
+        longer = LENGTHENING * num_draws
+        left = min(task.max_gradients - state.num_gradients, MAX_COMPARED_SHARE * state.gradients["steps"])
+        if has_agreed or not gain <= PROMISING * tolerance or 2 * longer > left:
+            return replace(state, num_agreed=state.num_agreed + 1 if has_agreed else 0)
+        num_draws = longer
 
 
 def _num_draws(task: Task, state: AutomaticState) -> int:

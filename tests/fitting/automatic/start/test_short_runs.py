@@ -312,7 +312,7 @@ def test_prolonged_run_is_one_that_was_never_ended(task: Callable[..., Task]) ->
     made = task(shifted, has_start=False)
     short = begin(made, GIVEN)
     twice = short_runs._prolonged(made, short)
-    whole = short_runs._run_until(made, replace(short, steps=_fresh(made)), 2 * short.step)
+    whole = short_runs.run_until(made, replace(short, steps=_fresh(made)), 2 * short.step)
     np.testing.assert_array_equal(twice.family.mean, whole.family.mean)
     np.testing.assert_array_equal(twice.family.std, whole.family.std)
 

@@ -18,6 +18,7 @@ from dlrd.fitting.automatic.steps.rounds import (
     FACTOR,
     FIRST_ROUND,
     GROWTH,
+    LAST_SHARE,
     first_length,
     in_round,
     with_round,
@@ -60,13 +61,14 @@ def test_the_next_round_is_longer_and_from_a_lower_rate(begun) -> None:
     assert over.origin.components.loc[0] != 0
 
 
-def test_the_last_round_takes_all_that_is_left(begun) -> None:
+def test_the_last_round_takes_most_of_what_is_left(begun) -> None:
     task, state = begun(2048)
     affordable = affordable_steps(task, state)
     state = with_round(task, state, MIXTURE, 0.01, affordable // 2)
-    assert steps_left(state.steps) == affordable
-    spent = take_steps(task, state, affordable, lambda state: None)
-    assert in_round(task, spent) is spent
+    assert steps_left(state.steps) == int(LAST_SHARE * affordable)
+    spent = state.spent("certificates", 8 * affordable)
+    over = take_steps(task, spent, steps_left(state.steps), lambda state: None)
+    assert in_round(task, over) is over
 
 
 def test_back_to_the_best_is_a_round_from_a_lower_rate(

@@ -15,6 +15,8 @@ from dlrd.fitting.automatic.steps.stepping import affordable_steps, step_cost
 
 FIRST_ROUND, FIRST_SHARE = 4096, 1 / 32
 """Gradients of the first round of each rate: so many, or that share of the budget."""
+LAST_SHARE = 0.8
+"""Of the last round, of what is left; the rest is for its certificate and the comparison."""
 GROWTH, FACTOR = 2, 0.5
 """Of the next round: how many times the steps, and what the rate is multiplied by."""
 
@@ -31,9 +33,9 @@ def is_last_round(task: Task, state: AutomaticState, length: int) -> bool:
 
 
 def with_round(task: Task, state: AutomaticState, family: Family, rate: float, length: int) -> AutomaticState:
-    """At the beginning of a round from `family`; the last one takes all that is affordable."""
+    """At the beginning of a round from `family`; the last one takes all but what it takes to judge it."""
     if is_last_round(task, state, length):
-        length = affordable_steps(task, state)
+        length = max(int(LAST_SHARE * affordable_steps(task, state)), 1)
     return state.restarted(task.method, family, task.key, (rate, length))
 
 
