@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,9 +15,11 @@ import pytest
 import dlrd
 from dlrd.families import member_of
 from dlrd.fitting import loop
+from dlrd.fitting.automatic import run
 from dlrd.fitting.automatic.fit import fit_automatically
 from dlrd.fitting.automatic.judge.certificate import Certificate
-from dlrd.fitting.automatic.plan import Plan
+from dlrd.fitting.automatic.plan import Plan, Task
+from dlrd.fitting.automatic.state import AutomaticState, Measured
 from dlrd.fitting.automatic.steps import stepping, stride
 from dlrd.fitting.request import Aim, Request, Sampling, Stepping, Watching
 
@@ -178,3 +181,39 @@ def test_score_function_keeps_what_factors_are_good_for() -> None:
     working = dlrd.score_function(density, family.as_start(), key, 8).gradient.member
     np.testing.assert_array_equal(working.loc, plain.loc)
     np.testing.assert_array_equal(working.log_scale, plain.log_scale)
+
+
+@pytest.mark.parametrize(
+    ("gain", "noise", "draws", "agreed"),
+    [
+        (0.001, 0.01, [128], 1),  # sure at once
+        (0.003, 0.1, [128, 256, 512, 1024], 1),  # sure at 1,024
+        (0.004, 1.0, [128, 256, 512, 1024], 0),  # not sure with all that it may take
+        (0.02, 0.1, [128], 0),  # it has gained
+        (float("nan"), 0.1, [128], 0),
+    ],
+)
+def test_comparisons_grow_where_noise_alone_is_in_the_way(
+    task: Callable[..., Task],
+    state: Callable[..., AutomaticState],
+    certificate: Callable[..., Certificate],
+    monkeypatch: pytest.MonkeyPatch,
+    gain: float,
+    noise: float,
+    draws: list[int],
+    agreed: int,
+) -> None:
+    asked = []
+
+    def improvement(model: Any, old: Any, new: Any, key: Any, num_draws: int) -> tuple[float, float]:
+        asked.append(num_draws)
+        return gain, noise / num_draws**0.5
+
+    monkeypatch.setattr(run, "improvement", improvement)
+    made = task()
+    family = dlrd.MeanFieldNormal.standard(2)
+    before = replace(state(made), latest=Measured(family, certificate(), family, 0)).spent("steps", 16_000)
+    after = run._compare(made, before, 128)
+    assert asked == draws
+    assert after.num_agreed == agreed
+    assert after.gradients["certificates"] == 2 * sum(draws)

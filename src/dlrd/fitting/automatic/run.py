@@ -38,7 +38,7 @@ CERTIFICATE_SHARE, ROUGH_SHARE = 0.25, 0.05
 ANNEALED_SHARE = 0.05
 """Likewise, behind a round."""
 LENGTHENING, MAX_COMPARED_SHARE = 2, 0.25
-"""Of a comparison that noise alone keeps from being sure; at most that share of the steps' gradients so far."""
+"""Of a comparison that noise alone keeps from being sure; at most that share of the steps' gradients."""
 
 
 def run_until_sure(task: Task, state: AutomaticState, report: Report) -> tuple[AutomaticState, Outcome]:
