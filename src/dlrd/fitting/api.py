@@ -49,8 +49,8 @@ def fit(
     Maximises the evidence lower bound $E_q[\log p(z) - \log q_λ(z)]$ over the family's parameters λ.
 
     Without `optimizer` there is nothing to tune: the fit looks for modes from several points, or for where
-    most of a hierarchy's posterior is, starts at the best one, takes natural gradients (Adam for families
-    that have none) with the rule, and looks now and then, with draws of its own, how far from the optimum it
+    most of a hierarchy's posterior is, starts at the best one, takes natural gradients with the rule (of
+    mixtures and flows Adam, in rounds whose rate falls to zero), and looks now and then, with draws of its own, how far from the optimum it
     is. It ends when that is below the `tolerance` with confidence. `Fit.verdict` says how sure it is. With
     `optimizer` it is plain stochastic variational inference with that optimiser, as in the paper, for `steps`
     steps.
