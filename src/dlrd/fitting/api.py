@@ -50,10 +50,10 @@ def fit(
 
     Without `optimizer` there is nothing to tune: the fit looks for modes from several points, or for where
     most of a hierarchy's posterior is, starts at the best one, takes natural gradients with the rule (of
-    mixtures and flows Adam, in rounds whose rate falls to zero), and looks now and then, with draws of its own, how far from the optimum it
-    is. It ends when that is below the `tolerance` with confidence. `Fit.verdict` says how sure it is. With
-    `optimizer` it is plain stochastic variational inference with that optimiser, as in the paper, for `steps`
-    steps.
+    mixtures and flows Adam, in rounds whose rate falls to zero), and looks now and then, with draws of its
+    own, how far from the optimum it is. It ends when that is below the `tolerance` with confidence.
+    `Fit.verdict` says how sure it is. With `optimizer` it is plain stochastic variational inference with that
+    optimiser, as in the paper, for `steps` steps.
 
     Ctrl-C ends the fit with what there is: of an automatic fit, what it has measured last. One that diverges
     goes back to the best parameters, with smaller steps; if that does not help, it ends there. `Fit.outcome`
