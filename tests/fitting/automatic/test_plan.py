@@ -16,7 +16,7 @@ from dlrd.families.couplings import couplings
 from dlrd.families.pattern import Pattern
 from dlrd.fitting.automatic.plan import (
     ADAM_RATE,
-    ANNEALED_RATES,
+    ANNEALED_RATE,
     MAX_SHORT,
     MOMENTUM,
     NATURAL_RATE,
@@ -72,7 +72,7 @@ def test_families_without_a_geometry_take_adam_in_rounds(task: MakeTask) -> None
     assert made.is_annealed
     assert not made.method.is_averaging  # the rate ends at zero
     assert made.method.estimator is dlrd.sticking_the_landing
-    assert made.first_rate == (ANNEALED_RATES[0], 1.0)
+    assert made.first_rate == (ANNEALED_RATE, 1.0)
     assert is_adam(made, made.first_rate)
     assert made.method.draws == "independent"
 

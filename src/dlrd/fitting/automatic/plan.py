@@ -21,8 +21,8 @@ from dlrd.rates import dynamic_decay
 
 NATURAL_RATE, ADAM_RATE = 0.3, 1e-2
 """First rates: of natural gradients, and of Adam for families that have them where the model does not."""
-ANNEALED_RATES = 1e-2, 3e-2, 3e-3, 1e-1
-"""Of Adam for all other families, in the order in which they are tried, for a short round each."""
+ANNEALED_RATE, HIGHER_RATES, LOWER_RATES = 1e-2, (3e-2, 1e-1), (3e-3,)
+"""Of Adam for all other families: what is tried first, for a short round, and what may be better."""
 FACTOR, MIN_TRAVEL = 0.3, 3.0
 """Of the rule: gentler than the paper's, with a floor for the windows."""
 MOMENTUM = 0.85
@@ -80,7 +80,7 @@ class Task(NamedTuple):
     def first_rate(self) -> float | tuple[float, float]:
         """Of the rule; of a round, with its length."""
         if self.is_annealed:
-            return ANNEALED_RATES[0], 1.0
+            return ANNEALED_RATE, 1.0
         return NATURAL_RATE if self.is_natural else ADAM_RATE
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from dlrd.families import Composed, Family, Startable, member_of, split
 from dlrd.families.curvature import MAX_WHOLE
 from dlrd.fitting.automatic.keys import derived
-from dlrd.fitting.automatic.plan import ANNEALED_RATES, Task
+from dlrd.fitting.automatic.plan import ANNEALED_RATE, HIGHER_RATES, LOWER_RATES, Task
 from dlrd.fitting.automatic.start.candidates import laplace_evidence, modes_from
 from dlrd.fitting.automatic.start.mode import Mode
 from dlrd.fitting.automatic.start.objective import Objective, host_noise
@@ -20,25 +20,37 @@ from dlrd.fitting.automatic.state import AutomaticState
 from dlrd.fitting.automatic.steps.rounds import first_length, is_last_round, with_round
 from dlrd.fitting.automatic.steps.stepping import take_certificate
 
+MIN_LOGIT = -3.0
+"""Of a component at a mode, relative to the heaviest: a weight that is next to nothing has no gradient."""
+
 
 def begin_rounds(task: Task, family: Family) -> AutomaticState:
-    """The first round, with the rate behind which the ELBO is highest."""
+    """The first round, with the rate behind which the ELBO is highest: up while it rises, or else down."""
     state = fresh(task, family)
     prepare(task, family, state)
     state = _at_modes(task, state)
-    best, spent = None, state.num_gradients
-    for rate in ANNEALED_RATES:
-        begun = state.spent("start", spent - state.num_gradients)
-        length = first_length(task, begun)
-        if best is not None and (is_last_round(task, begun, length) or task.is_late):
-            break
-        begun = with_round(task, begun, state.origin, rate, length)
-        tried = run_until(task, begun, round(begun.settings[1]))
-        spent = tried.num_gradients
-        if best is None or _latest_bound(tried) > _latest_bound(best):
+    best = _tried(task, state, ANNEALED_RATE)
+    spent = best.num_gradients
+    for rates in (HIGHER_RATES, LOWER_RATES):
+        first = best
+        for rate in rates:
+            begun = state.spent("start", spent - state.num_gradients)
+            if is_last_round(task, begun, first_length(task, begun)) or task.is_late:
+                break
+            tried = _tried(task, begun, rate)
+            spent = tried.num_gradients
+            if not _latest_bound(tried) > _latest_bound(best):
+                break
             best = tried
-    assert best is not None
+        if best is not first:
+            break
     return best.spent("start", spent - best.num_gradients)
+
+
+def _tried(task: Task, state: AutomaticState, rate: float) -> AutomaticState:
+    """Behind the first round."""
+    begun = with_round(task, state, state.origin, rate, first_length(task, state))
+    return run_until(task, begun, round(begun.settings[1]))
 
 
 def _latest_bound(state: AutomaticState) -> float:
@@ -85,4 +97,4 @@ def _placed(family: Composed, kind: Startable, modes: Sequence[Mode], key: Key[A
         num_there = len(range(number % len(modes), num_parts, len(modes)))
         parts.append(part)
         logits.append(laplace_evidence(mode) - np.log(num_there))
-    return family.with_parts(parts, np.array(logits) - max(logits))
+    return family.with_parts(parts, np.maximum(np.array(logits) - max(logits), MIN_LOGIT))

@@ -15,7 +15,7 @@ from dlrd.fitting.automatic.steps.stepping import affordable_steps, step_cost
 
 FIRST_ROUND, FIRST_SHARE = 4096, 1 / 32
 """Gradients of the first round of each rate: so many, or that share of the budget."""
-LAST_SHARE = 0.8
+LAST_SHARE = 0.9
 """Of the last round, of what is left; the rest is for its certificate and the comparison."""
 GROWTH, FACTOR = 2, 0.5
 """Of the next round: how many times the steps, and what the rate is multiplied by."""
