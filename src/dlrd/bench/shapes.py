@@ -58,7 +58,7 @@ class Settings(NamedTuple):
     families: Sequence[str] = ()  # likewise
 
     def check(self) -> None:
-        """Raises an error with one sentence for a name that is not known."""
+        """Raises an error with one sentence for a name that is not known, or for a missing posterior."""
         for what, names, known in (
             ("a problem", self.targets, (*TARGETS, POSTERIOR)),
             ("a family", self.families, FAMILIES),
@@ -66,6 +66,8 @@ class Settings(NamedTuple):
             unknown = [name for name in names if name not in known]
             if unknown:
                 raise ValueError(f"{what} must be one of {', '.join(known)}, got {', '.join(unknown)}")
+        if not self.targets or POSTERIOR in self.targets:
+            posteriors(self.folder, [POSTERIOR])
 
 
 def _banana(z: Float[Array, " 2"]) -> Float[Array, ""]:
