@@ -287,12 +287,11 @@ def _figure(rows: Sequence[Row]) -> Figure:
                 axes.scatter(above, at, color=color, marker=marker, s=26, alpha=0.8, linewidth=0, label=label)
             axes.axvline(0, color=MUTED, linewidth=0.8)
             axes.set_xscale("symlog", linthresh=AS_GOOD)
-            axes.set(title=f"{budget:,} gradients", ylim=(-0.7, len(labels) - 0.3))
+            axes.margins(x=0.05)
+            axes.set(title=f"{budget:,} gradients", ylim=(-0.7, len(labels) - 0.3), xlabel="more −ELBO, nats")
         panels[0].set_yticks(range(len(labels)), [f"{target} · {family}" for target, family in labels])
         panels[0].tick_params(axis="y", labelsize=8)
         handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper right", ncols=2)
-        figure.supxlabel(
-            "nats by which the −ELBO is above that of the automatic mode: right of 0, that is better"
-        )
+        figure.legend(handles, names, loc="outside lower center", ncols=2)
+        figure.suptitle("Right of 0 the automatic mode is better", x=0.01, horizontalalignment="left")
     return figure
