@@ -46,6 +46,13 @@ COLUMNS = [
     Column("is_as_good", "automatic is as good"),
 ]
 
+OVERALL_COLUMNS = [
+    Column("family", "family"),
+    Column("budget", "gradients", ",d"),
+    Column("static", "as good as Adam at the best rate in hindsight"),
+    Column("cosine", "as good as the cosine schedule"),
+]
+
 
 class Settings(NamedTuple):
     """What is to be run."""
@@ -161,14 +168,6 @@ def run(settings: Settings) -> list[Row]:
     print_table("Targets on which the automatic mode is as good", OVERALL_COLUMNS, overall(rows))
     save_figure(_figure(rows), settings.out / "shapes")
     return rows
-
-
-OVERALL_COLUMNS = [
-    Column("family", "family"),
-    Column("budget", "gradients", ",d"),
-    Column("static", "as good as Adam at the best rate in hindsight"),
-    Column("cosine", "as good as the cosine schedule"),
-]
 
 
 def overall(rows: Sequence[Row]) -> list[Row]:
