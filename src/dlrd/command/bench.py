@@ -193,7 +193,7 @@ def shapes(
 ) -> None:
     """Flows and mixtures on six targets: automatic, Adam at its best rate in hindsight, a cosine schedule.
 
-    With 100,000 gradients if not told otherwise: takes about forty minutes. Needs the extra "bench".
+    With 100,000 gradients if not told otherwise. Needs the extra "bench".
     """
     with _plain_errors():
         from dlrd.bench import shapes
