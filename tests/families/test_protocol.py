@@ -18,6 +18,7 @@ from dlrd.families import (
     Settling,
     Startable,
     Stratified,
+    Teachable,
 )
 from dlrd.families.coupled import Coupled
 from dlrd.families.couplings import couplings
@@ -38,6 +39,7 @@ PROTOCOLS = (
     Settling,
     Startable,
     Stratified,
+    Teachable,
 )
 NORMAL = {Family, FromNoise, KnowsNoise, Natural}
 
@@ -70,6 +72,7 @@ def densely_coupled() -> DenselyCoupled:
         (MeanFieldNormal.standard(2), NORMAL | {Factorized, Startable}),
         (MeanFieldNormal.standard(2).as_start(), NORMAL | {Certifiable, Factorized, HasCouplings}),
         (FullRankNormal.standard(2), NORMAL | {Certifiable, Startable}),
+        (FullRankNormal.standard(2).as_start(), NORMAL | {Certifiable, Teachable}),
         (LowRankNormal.standard(2), NORMAL | {Certifiable, Startable}),
         (SparseNormal.standard(2), NORMAL | {Certifiable, Patterned, Startable}),
         (coupled(), NORMAL | {Certifiable, HasCouplings, SecondOrder}),

@@ -27,6 +27,7 @@ from dlrd.families.protocol import (
     Startable,
     Stratified,
     Structured,
+    Teachable,
     WorkingForm,
 )
 from dlrd.families.sparse import SparseNormal
@@ -62,6 +63,7 @@ __all__ = [
     "Startable",
     "Stratified",
     "Structured",
+    "Teachable",
     "Untrained",
     "WorkingForm",
     "default_family",

@@ -1,78 +1,49 @@
 """A mean-field normal in the form that automatic fits work with."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Key
+from jaxtyping import Array, ArrayLike, Float
 
 from dlrd.families._limits import limited, limited_stretch
+from dlrd.families.carrying import Carrying
 from dlrd.families.couplings import Couplings
 from dlrd.families.curvature import Curvature
 
 ROOT_TWO = 2**0.5
 
 
-class WithCurvature(eqx.Module):
-    """A normal that carries the curvature of the log density along; what draws are is the normal's own."""
-
-    member: Any  # the normal
-    curvature: Curvature
-
-    @property
-    def mean(self) -> Float[Array, " dim"]:
-        return self.member.mean
-
-    @property
-    def std(self) -> Float[Array, " dim"]:
-        return self.member.std
-
-    @property
-    def noise_size(self) -> int:
-        return self.member.noise_size
-
-    @property
-    def couplings(self) -> Couplings | None:
-        """Of the curvature, if it is sparse."""
-        return self.curvature.couplings
-
-    def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws noise"]:
-        return self.member.sample_noise(key, num_draws)
-
-    def from_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch dim"]:
-        return self.member.from_noise(noise)
-
-    def sample(self, key: Key[Array, ""], sample_shape: tuple[int, ...] = ()) -> Array:
-        return self.member.sample(key, sample_shape)
-
-    def log_prob(self, x: Array) -> Array:
-        return self.member.log_prob(x)
-
-    def log_prob_of_noise(self, noise: Float[Array, "*batch noise"]) -> Float[Array, "*batch"]:
-        return self.member.log_prob_of_noise(noise)
-
-    def with_curvature(self, curvature: Curvature) -> Self:
-        """The curvature in the precision of the normal."""
-        dtype = self.member.loc.dtype
-        return type(self)(
-            self.member,
-            jax.tree.map(
-                lambda array: np.asarray(array, dtype) if eqx.is_inexact_array_like(array) else array,
-                curvature,
-            ),
-        )
+def couplings(form: Any) -> Couplings | None:
+    """Of the curvature that a form carries, if it is sparse."""
+    return form.curvature.couplings
 
 
-class Curved(WithCurvature):
+def with_curvature(form: Any, curvature: Curvature) -> Any:
+    """The form with another curvature, in the precision of the normal."""
+    dtype = form.member.loc.dtype
+    return type(form)(
+        form.member,
+        jax.tree.map(
+            lambda array: np.asarray(array, dtype) if eqx.is_inexact_array_like(array) else array, curvature
+        ),
+    )
+
+
+class Curved(Carrying):
     r"""A mean-field normal with the curvature of the log density, which makes its gradients far better.
 
     The quadratic $-½ (z - μ)^\top H (z - μ)$ has a known expectation, so it serves as a control variate. And
     the means are moved together, in the coordinates in which H is the identity: by themselves, those of a
     correlated posterior could only take small steps.
     """
+
+    curvature: Curvature
+    couplings = property(couplings)
+    with_curvature = with_curvature
 
     def log_prob_factors(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
         return self.member.log_prob_factors(x)

@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families._limits import MAX_CHANGE, limited
-from dlrd.families.curved import WithCurvature
+from dlrd.families.carrying import Carrying
+from dlrd.families.curvature import Curvature
+from dlrd.families.curved import couplings, with_curvature
 from dlrd.families.low_rank_geometry import LowRankGeometry
 
 MIN_SHARE = 1e-2
@@ -16,7 +18,7 @@ MIN_SHARE = 1e-2
 square of that, is nothing in nats."""
 
 
-class CurvedLowRank(WithCurvature):
+class CurvedLowRank(Carrying):
     r"""A normal with covariance $Σ = \mathrm{diag}(σ^2) + F F^\top$ and the curvature H of the log density.
 
     The curvature serves twice, as it does for a mean-field normal. The quadratic $-½ (z - μ)^\top H (z - μ)$
@@ -27,6 +29,10 @@ class CurvedLowRank(WithCurvature):
 
     A curvature that is not whole would hide what it leaves out: the normal's own precision stands for it.
     """
+
+    curvature: Curvature
+    couplings = property(couplings)
+    with_curvature = with_curvature
 
     def sample_noise(self, key: Key[Array, ""], num_draws: int) -> Float[Array, "num_draws noise"]:
         """With mirror images, in which most of what is left of the gradients is the same, and cancels."""

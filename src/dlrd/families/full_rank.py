@@ -18,6 +18,7 @@ from dlrd.families.coupled import Coupled
 from dlrd.families.curvature import Curvature, DenseCurvature
 from dlrd.families.densely_coupled import DenselyCoupled
 from dlrd.families.elimination import Elimination
+from dlrd.families.quartic import Quartic, quartic
 from dlrd.families.sparse import coupled
 from dlrd.families.sparse_curvature import SparseCurvature
 
@@ -99,18 +100,28 @@ class FullRankNormal(eqx.Module):
         """The log density at the draws that this noise gives, also where L is nearly singular."""
         return standard_log_prob(noise) - jnp.sum(jnp.log(jnp.abs(jnp.diagonal(self.cholesky))))
 
-    def natural_gradient(
+    def residual(
         self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws dim"]
+    ) -> Float[Array, "num_draws dim"]:
+        """h = Lᵀ ∇ log p + ε."""
+        return slopes @ self.scale_tril + noise
+
+    def of_residual(
+        self, residual: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws dim"]
     ) -> "FullRankNormal":
-        """With h = Lᵀ ∇ log p + ε: the means of h, for μ, and of h εᵀ, for L, its diagonal halved.
+        """The means of h, for μ, and of h εᵀ, for L, its diagonal halved.
 
         The expectation of h εᵀ is symmetric, so the mean of both triangles stands for the lower one.
         """
-        residual = slopes @ self.scale_tril + noise
         moments = residual.T @ noise / len(noise)
         symmetric = 0.5 * (moments + moments.T)
         half_diagonal = jnp.diag(0.5 * jnp.diagonal(symmetric))
         return FullRankNormal(jnp.mean(residual, axis=0), jnp.tril(symmetric, -1) + half_diagonal)
+
+    def natural_gradient(
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws dim"]
+    ) -> "FullRankNormal":
+        return self.of_residual(self.residual(slopes, noise), noise)
 
     def moved(self, step: "FullRankNormal") -> "FullRankNormal":
         """μ + L δ, L (I + Δ)."""
@@ -121,17 +132,17 @@ class FullRankNormal(eqx.Module):
 
     def at_mode(
         self, point: Float[np.ndarray, " dim"], curvature: Curvature
-    ) -> "FullRankNormal | Coupled | DenselyCoupled":
+    ) -> "Quartic | Coupled | DenselyCoupled":
         """Laplace's approximation; where that is sparse, the best normal is so, too, and easier to find."""
         dtype = self.loc.dtype
         if isinstance(curvature, SparseCurvature):
             return coupled(point, curvature, dtype, FullRankNormal)
         is_whole = isinstance(curvature, DenseCurvature)
         root = curvature.root if is_whole else np.diag(np.asarray(curvature.diagonal) ** -0.5)
-        return FullRankNormal(np.asarray(point, dtype), np.asarray(root, dtype))
+        return quartic(FullRankNormal(np.asarray(point, dtype), np.asarray(root, dtype)))
 
-    def as_start(self) -> "FullRankNormal":
-        return self
+    def as_start(self) -> Quartic:
+        return quartic(self)
 
     def fisher_coordinates(self, gradient: "FullRankNormal") -> Float[Array, " coordinate"]:
         diagonal = jnp.diagonal(gradient.cholesky)

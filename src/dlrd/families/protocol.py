@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, Key
-from typing_extensions import (
-    Protocol,
-    runtime_checkable,
-)  # unlike Python 3.11's, computes no property to check
+
+# Unlike Python 3.11's, these compute no property to check.
+from typing_extensions import Protocol, runtime_checkable
 
 
 @runtime_checkable
@@ -72,12 +71,7 @@ class Natural(FromNoise, Protocol):
     def natural_gradient(
         self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
     ) -> Any:
-        """The natural gradient of the ELBO, in the coordinates in which the family is N(0, I).
-
-        Args:
-            slopes: ∇ log p at the draws.
-            noise: that gave the draws.
-        """
+        """That of the ELBO, by ∇ log p at the draws of `noise`, where the family is N(0, I)."""
         ...
 
     def moved(self, step: Any) -> Any:
@@ -226,6 +220,21 @@ class Correctable(Certifiable, Protocol):
 
     def corrected(self, step: Float[np.ndarray, " coordinate"]) -> Any:
         """The family after this step, on the host; a small one, near the optimum."""
+        ...
+
+
+@runtime_checkable
+class Teachable(Certifiable, Protocol):
+    """A form that fits work with whose gradients have less noise when draws have shown more of the model."""
+
+    def lesson(
+        self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
+    ) -> Float[Array, " number"]:
+        """What these draws show, ∇ log p there and the noise that gave them."""
+        ...
+
+    def taught(self, lessons: Float[np.ndarray, "block number"]) -> Any:
+        """With what independent lessons have in common, on the host."""
         ...
 
 

@@ -159,6 +159,28 @@ def test_interrupted_in_the_steps_and_resumed(
     assert_same_fit(fit(tmp_path), whole)
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_what_was_learnt_is_kept(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    usual_handler: None,
+    assert_same_fit: AssertSame,
+    number: int,
+) -> None:
+    """Fourth derivatives that certificates have shown; interrupted at one, or while it is prolonged."""
+    arguments = {
+        "log_density": lambda z: -0.5 * jnp.sum(z**2) - jnp.sum(z**4) + z[0] * z[1],
+        "family": dlrd.FullRankNormal.standard(2),
+        "tolerance": 1e-4,
+        "max_gradients": 20_000,
+    }
+    uninterrupted = fit(None, **arguments)
+    with monkeypatch.context() as patched:
+        press_at_call(patched, stepping, "certify", number)
+        assert fit(tmp_path, **arguments).outcome is dlrd.Outcome.INTERRUPTED
+    assert_same_fit(fit(tmp_path, **arguments), uninterrupted)
+
+
 @pytest.mark.slow
 def test_interrupted_comparison_and_resumed(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, usual_handler: None, assert_same_fit: AssertSame

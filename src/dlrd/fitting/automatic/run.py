@@ -29,6 +29,7 @@ from dlrd.fitting.automatic.steps.stepping import (
     steps_for,
     take_certificate,
     take_steps,
+    taught,
 )
 from dlrd.fitting.automatic.steps.stride import take_stride
 from dlrd.fitting.outcome import Outcome
@@ -92,7 +93,7 @@ def judge(task: Task, state: AutomaticState) -> tuple[AutomaticState, Outcome]:
         else:
             if decision.action is Action.ROLL_BACK:
                 state = catch_up_or_roll_back(task, state)
-            return replace(state, judged_at=looked_at), Outcome.RUNNING
+            return replace(taught(state), judged_at=looked_at), Outcome.RUNNING
         done |= {decision.action}
 
 

@@ -51,6 +51,20 @@ def test_gradients_vanish_at_the_optimum(family: FullRankNormal) -> None:
     np.testing.assert_allclose(np.ptp(seen.log_ratios), 0, atol=1e-5)
 
 
+def test_lessons_of_every_block_for_a_family_that_can_be_taught(family: FullRankNormal) -> None:
+    """The same gradients, and beside them what the draws show of a log density with fourth derivatives."""
+    model = function(lambda z: -0.5 * jnp.sum(z**2) - 0.01 * jnp.sum(z**4), DIM)
+    plain, seen = look(model, family, KEY, 0), look(model, family.as_start(), KEY, 0)
+    assert plain.lessons is None
+    assert seen.lessons is not None
+    assert seen.lessons.shape == (NUM_BLOCKS, DIM)
+    np.testing.assert_allclose(seen.gradients, plain.gradients, rtol=1e-5, atol=1e-5)
+    error = np.std(seen.lessons, axis=0, ddof=1) / NUM_BLOCKS**0.5
+    exact = -0.01 * 24 / 6 * np.sum(np.asarray(family.cholesky) ** 4, axis=0)
+    assert np.all(np.abs(np.mean(seen.lessons, axis=0) - exact) < 6 * error)
+    assert look(model, family.as_start(), KEY, 0, has_gradients=False).lessons is None
+
+
 def test_families_without_geometry_have_values_alone() -> None:
     mixture = Mixture([FullRankNormal.standard(DIM), FullRankNormal(np.ones(DIM), np.eye(DIM))])
     seen = look(function(lambda z: -0.5 * jnp.sum(z**2), DIM), mixture, KEY, 0, 2)

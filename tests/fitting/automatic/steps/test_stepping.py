@@ -30,6 +30,7 @@ from dlrd.fitting.automatic.steps.stepping import (
     steps_for,
     take_certificate,
     take_steps,
+    taught,
     with_values,
 )
 from dlrd.fitting.step import _noise
@@ -321,3 +322,27 @@ def test_draws_of_steps_with_hessians_come_with_their_mirror_images(
         noise = np.asarray(_noise(made.method, fresh.origin, one))
         assert noise.shape == (num_draws, CHAIN_DIM)
         assert np.array_equal(noise[: num_draws // 2], -noise[-(num_draws // 2) :]) == is_paired
+
+
+def test_what_a_certificate_shows_is_taught(
+    task: Callable[..., Task], state: Callable[..., AutomaticState]
+) -> None:
+    """What was measured stays as it was measured, and can be prolonged; the steps that follow know more."""
+    full_rank = dlrd.FullRankNormal.standard(2)
+    made = task(lambda z: -0.5 * jnp.sum(z**2) - 0.1 * jnp.sum(z**4), full_rank)
+    begun = state(made, full_rank)
+    assert taught(begun) is begun
+    longer = lengthen_certificate(made, take_certificate(made, begun, MIN_DRAWS), 4 * MIN_DRAWS)
+    whole = take_certificate(made, begun, 4 * MIN_DRAWS)
+    assert longer.latest is not None
+    assert whole.latest is not None
+    lessons: Any = longer.latest.certificate.lessons
+    np.testing.assert_allclose(whole.latest.certificate.lessons, lessons, rtol=1e-5)
+    knowing: Any = taught(longer).family
+    np.testing.assert_array_equal(knowing.fourths.values, begun.origin.taught(lessons).fourths.values)
+    assert np.all(knowing.fourths.values < 0)
+    assert_same(taught(longer).latest, longer.latest)
+
+
+def test_a_family_that_cannot_be_taught_stays(looked: AutomaticState) -> None:
+    assert taught(looked) is looked

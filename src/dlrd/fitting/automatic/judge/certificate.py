@@ -32,6 +32,7 @@ class Certificate(NamedTuple):
     log_ratios: Float[np.ndarray, " draw"]  # log p − log q
     gradients: Float[np.ndarray, "block coordinate"] | None  # the mean of each block
     noise: float = float("nan")  # what noise adds to ½ ‖g‖²; nan where no correction is possible
+    lessons: Float[np.ndarray, "block number"] | None = None  # the mean of each block, of what can be taught
     corrected_error: float = float("nan")  # the standard error of `corrected_gap`; nan likewise
 
     @property
@@ -120,13 +121,11 @@ def of_looks(
 ) -> Certificate:
     """What looks of one length have shown, also behind those of a shorter certificate."""
     log_ratios = np.concatenate([each.log_ratios.ravel() for each in looks])
-    each_gradients = [each.gradients for each in looks if each.gradients is not None]
-    gradients = np.mean(each_gradients, axis=0) if each_gradients else None
+    before = 0 if shorter is None else shorter.num_draws / (shorter.num_draws + len(log_ratios))
+    gradients = _mean([each.gradients for each in looks], shorter and shorter.gradients, before)
+    lessons = _mean([each.lessons for each in looks], shorter and shorter.lessons, before)
     if shorter is not None:
-        share = shorter.num_draws / (shorter.num_draws + len(log_ratios))
         log_ratios = np.concatenate([shorter.log_ratios, log_ratios])
-        if gradients is not None and shorter.gradients is not None:
-            gradients = share * shorter.gradients + (1 - share) * gradients
     (gap, gap_error), (gain, gain_error), (noise, corrected_error) = 3 * [2 * (float("nan"),)]
     if gradients is not None:
         assert isinstance(family, Certifiable)
@@ -148,8 +147,20 @@ def of_looks(
         gain=gain,
         gain_error=gain_error,
         gradients=gradients,
+        lessons=lessons,
         **_of_values(log_ratios, can_fail),
     )
+
+
+def _mean(
+    seen: Sequence[Array | None], before: Float[np.ndarray, "block number"] | None, share: float
+) -> Float[np.ndarray, "block number"] | None:
+    """Block by block; `share` is that of what was seen before. None where nothing was looked at."""
+    each = [np.asarray(rows) for rows in seen if rows is not None]
+    if not each:
+        return None
+    now = np.mean(each, axis=0)
+    return now if before is None else share * before + (1 - share) * now
 
 
 def with_more_values(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from dlrd.families import Certifiable, Family, FromNoise, log_prob_of
+from dlrd.families import Certifiable, Family, FromNoise, Teachable, log_prob_of
 from dlrd.fitting.automatic.keys import several
 from dlrd.fitting.program import MAX_SIZE, Program
 from dlrd.gradients.audited import missing_gradient
@@ -27,6 +27,7 @@ class Look(NamedTuple):
 
     log_ratios: Float[Array, "block draw"]  # log p − log q
     gradients: Float[Array, "block coordinate"] | None  # where the Fisher information is I; None if unknown
+    lessons: Float[Array, "block number"] | None = None  # for a family that can be taught
     audit: Audit | None = None  # of a model that is audited: gradients are of what it misses, alone
 
 
@@ -115,12 +116,13 @@ def _block(
     assert isinstance(family, Certifiable)
     if isinstance(model, Audited):
         seen = model.audit(draws)
-        return Look(seen.values - log_prob, missing_gradient(family, seen, noise), seen)
+        return Look(seen.values - log_prob, missing_gradient(family, seen, noise), audit=seen)
     values, slopes = model.values_and_gradients(draws, own_key)
     log_ratios = values - log_prob
     chosen = finite_rows(log_ratios, slopes)
     slopes, noise = slopes[chosen], noise[chosen]
-    return Look(log_ratios, family.fisher_coordinates(family.natural_gradient(slopes, noise)))
+    gradient = family.fisher_coordinates(family.natural_gradient(slopes, noise))
+    return Look(log_ratios, gradient, family.lesson(slopes, noise) if isinstance(family, Teachable) else None)
 
 
 def _mirrored(

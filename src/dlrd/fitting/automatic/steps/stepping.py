@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from jaxtyping import Array, Key
 
-from dlrd.families import Correctable, SecondOrder
+from dlrd.families import Correctable, SecondOrder, Teachable, split
 from dlrd.fitting.automatic.judge.certificate import (
     Certificate,
     certify,
@@ -85,6 +85,14 @@ def lengthen_certificate(task: Task, state: AutomaticState, num_draws: int) -> A
     key = _measuring_key(task, state.latest)
     seen = certify(task.method.model, family, key, num_draws, came_from, shorter, task.first_gradients)
     return _kept(state, state.latest._replace(certificate=seen), seen.num_draws - shorter.num_draws)
+
+
+def taught(state: AutomaticState) -> AutomaticState:
+    """With what the latest certificate's draws have shown beside the gap, for the steps that follow."""
+    seen, family = state.latest, state.family
+    if seen is None or seen.certificate.lessons is None or not isinstance(family, Teachable):
+        return state
+    return replace(state, rest=split(family.taught(seen.certificate.lessons))[1])
 
 
 def correct(task: Task, state: AutomaticState) -> AutomaticState:
