@@ -202,8 +202,7 @@ def _garch(data: dict[str, Any]) -> PosteriorModel:
             following = given + beta1 * variance
             return following, following
 
-        # A few draws at once make each turn of the loop so short that the loop itself is most of it.
-        _, variances = jax.lax.scan(advance, jnp.zeros_like(beta1), inputs, unroll=8)
+        _, variances = jax.lax.scan(advance, jnp.zeros_like(beta1), inputs)
         log_likelihood = -0.5 * jnp.sum(squares / variances + jnp.log(variances)) - 0.5 * len(y) * LOG_TWO_PI
         log_share, log_rest = jax.nn.log_sigmoid(z[2:]), jax.nn.log_sigmoid(-z[2:])
         return log_likelihood + z[1] + jnp.sum(log_share + log_rest) + log_rest[0]
