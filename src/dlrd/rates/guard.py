@@ -142,16 +142,22 @@ def guard(
             losses=jnp.where(jnp.arange(BLOCK_SIZE) == state.num_losses, loss, state.losses),
             num_losses=state.num_losses + 1,
         )
-        is_usual = jnp.isfinite(loss) & _are_below(2 * state.largest, updates, params, steps)
-        is_usual &= (state.num_losses < state.block_size) & ~state.is_returning
+        def is_rare(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Bool[Array, ""]:
+            is_open, state, steps = carry
+            is_in_block = (state.num_losses < state.block_size) & ~state.is_returning
+            are_small = _are_below(2 * state.largest, updates, params, steps)
+            return is_open & ~(jnp.isfinite(loss) & are_small & is_in_block)
+
+        def settled(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Any:
+            # The barrier keeps XLA from computing ahead, at each step, what does not depend on the state.
+            (_, state, steps), *seen = jax.lax.optimization_barrier((carry, loss, updates, params))
+            state = judged(state, *seen, steps)
+            return jnp.asarray(False), state, _way_if(state.is_returning, steps, seen[2], state.best)
+
         # A loop that is gone through once, or not at all: XLA changes its state in place, and would copy that
         # of a branch at each step. Of many runs, those that it is not for stay as they are.
-        _, state = jax.lax.while_loop(
-            lambda carry: carry[0],
-            lambda carry: (jnp.asarray(False), judged(carry[1], loss, updates, params, steps)),
-            (~is_usual, state),
-        )
-        return _way_if(state.is_returning, steps, params, state.best), state
+        _, state, steps = jax.lax.while_loop(is_rare, settled, (jnp.asarray(True), state, steps))
+        return steps, state
 
     def judged(
         state: GuardState,
@@ -253,7 +259,7 @@ def _are_below(bound: Float[Array, ""], gradient: PyTree, params: PyTree, steps:
     each = zip(_numbers(gradient), _numbers(params), _numbers(steps), strict=True)
     are_below = jnp.asarray(True)
     for slope, param, step in each:
-        are_below &= jnp.all((jnp.abs(slope) < bound) & (jnp.abs(param + step) < bound))
+        are_below &= jnp.all(jnp.abs(slope) + jnp.abs(param + step) < bound)
     return are_below
 
 
