@@ -33,14 +33,14 @@ class GuardState(NamedTuple):
     losses: Float[Array, " block"]  # of the block so far; what is left of the one before behind them
     num_losses: Int[Array, ""]  # how many of them count
     block_size: Int[Array, ""]  # at how many the block ends
-    largest: Float[Array, ""]  # entry of gradient and parameters since the last reset, or up to half of it
+    largest: Float[
+        Array, ""
+    ]  # size of gradient and parameters since the last reset; or half of it, or between
     rate_scale: Float[Array, ""]  # what all steps are multiplied by
     num_resets: Int[Array, ""]
     is_returning: Bool[Array, ""]  # whether the latest step led back, in place of the optimiser's own
     num_tries: Int[Array, ""]  # to get back, that are left
-    has_given_up: Bool[
-        Array, ""
-    ]  # whether a further reset would be too many: it stays at the best parameters
+    has_given_up: Bool[Array, ""]  # whether one more would be too many: it stays at the best parameters
 
 
 def guard(
@@ -142,17 +142,19 @@ def guard(
             losses=jnp.where(jnp.arange(BLOCK_SIZE) == state.num_losses, loss, state.losses),
             num_losses=state.num_losses + 1,
         )
+
         def is_rare(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Bool[Array, ""]:
             is_open, state, steps = carry
-            is_in_block = (state.num_losses < state.block_size) & ~state.is_returning
-            are_small = _are_below(2 * state.largest, updates, params, steps)
-            return is_open & ~(jnp.isfinite(loss) & are_small & is_in_block)
+            is_usual = jnp.isfinite(loss) & (state.num_losses < state.block_size) & ~state.is_returning
+            for sizes in _sizes(updates, params, steps):
+                is_usual &= jnp.all(sizes < 2 * state.largest)
+            return is_open & ~is_usual
 
         def settled(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Any:
             # The barrier keeps XLA from computing ahead, at each step, what does not depend on the state.
-            (_, state, steps), *seen = jax.lax.optimization_barrier((carry, loss, updates, params))
-            state = judged(state, *seen, steps)
-            return jnp.asarray(False), state, _way_if(state.is_returning, steps, seen[2], state.best)
+            _, state, steps, *seen = jax.lax.optimization_barrier((*carry, loss, updates, params))
+            state = judged(state, steps, *seen)
+            return jnp.asarray(False), state, _way_if(state.is_returning, steps, seen[-1], state.best)
 
         # A loop that is gone through once, or not at all: XLA changes its state in place, and would copy that
         # of a branch at each step. Of many runs, those that it is not for stay as they are.
@@ -161,13 +163,14 @@ def guard(
 
     def judged(
         state: GuardState,
+        steps: optax.Updates,
         loss: Float[Array, ""],
         gradient: optax.Updates,
         params: optax.Params,
-        steps: optax.Updates,
     ) -> GuardState:
-        """What is rare: a block ends, a number is larger than ever, or the step must not be taken."""
-        size = _size(gradient, params, steps)
+        """What is rare: a block ends, a size is larger than all before, or the step must not be taken."""
+        largest_of_each = [jnp.max(sizes, initial=0.0) for sizes in _sizes(gradient, params, steps)]
+        size = jnp.max(jnp.asarray(largest_of_each, dtype=float), initial=0.0)
         is_finite = jnp.isfinite(loss + size)
         is_away = state.is_returning & ~_equal(params, state.best) & (state.num_tries > 0)
         has_arrived = state.is_returning & ~is_away & ~state.has_given_up
@@ -254,20 +257,10 @@ def _numbers(tree: PyTree) -> list[Array]:
     return [leaf for leaf in map(jnp.asarray, leaves) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
 
 
-def _are_below(bound: Float[Array, ""], gradient: PyTree, params: PyTree, steps: PyTree) -> Bool[Array, ""]:
-    """Whether all entries of the gradient and of the parameters after the step are; nan is not."""
+def _sizes(gradient: PyTree, params: PyTree, steps: PyTree) -> list[Array]:
+    """Of gradient and parameters after the step, entry by entry; not finite where one of these is not."""
     each = zip(_numbers(gradient), _numbers(params), _numbers(steps), strict=True)
-    are_below = jnp.asarray(True)
-    for slope, param, step in each:
-        are_below &= jnp.all(jnp.abs(slope) + jnp.abs(param + step) < bound)
-    return are_below
-
-
-def _size(gradient: PyTree, params: PyTree, steps: PyTree) -> Float[Array, ""]:
-    """The largest entry of the gradient and of the parameters after the step; nan if one of them is."""
-    after = [param + step for param, step in zip(_numbers(params), _numbers(steps), strict=True)]
-    each = [jnp.max(jnp.abs(leaf), initial=0.0) for leaf in _numbers(gradient) + after]
-    return jnp.max(jnp.asarray(each, dtype=float), initial=0.0)
+    return [jnp.abs(slope) + jnp.abs(param + step) for slope, param, step in each]
 
 
 def _total(tree: PyTree) -> Float[Array, ""]:
