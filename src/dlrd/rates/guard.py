@@ -143,18 +143,21 @@ def guard(
             num_losses=state.num_losses + 1,
         )
 
+        def inside(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Any:
+            """With what never changes, behind a barrier: XLA would compute parts of that ahead, at each step."""
+            return jax.lax.optimization_barrier((*carry, loss, updates, params))
+
         def is_rare(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Bool[Array, ""]:
-            is_open, state, steps = carry
+            is_open, state, steps, loss, gradient, params = inside(carry)
             is_usual = jnp.isfinite(loss) & (state.num_losses < state.block_size) & ~state.is_returning
-            for sizes in _sizes(updates, params, steps):
+            for sizes in _sizes(gradient, params, steps):
                 is_usual &= jnp.all(sizes < 2 * state.largest)
             return is_open & ~is_usual
 
         def settled(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Any:
-            # The barrier keeps XLA from computing ahead, at each step, what does not depend on the state.
-            _, state, steps, *seen = jax.lax.optimization_barrier((*carry, loss, updates, params))
-            state = judged(state, steps, *seen)
-            return jnp.asarray(False), state, _way_if(state.is_returning, steps, seen[-1], state.best)
+            _, state, steps, loss, gradient, params = inside(carry)
+            state = judged(state, loss, gradient, params, steps)
+            return jnp.asarray(False), state, _way_if(state.is_returning, steps, params, state.best)
 
         # A loop that is gone through once, or not at all: XLA changes its state in place, and would copy that
         # of a branch at each step. Of many runs, those that it is not for stay as they are.
@@ -163,10 +166,10 @@ def guard(
 
     def judged(
         state: GuardState,
-        steps: optax.Updates,
         loss: Float[Array, ""],
         gradient: optax.Updates,
         params: optax.Params,
+        steps: optax.Updates,
     ) -> GuardState:
         """What is rare: a block ends, a size is larger than all before, or the step must not be taken."""
         largest_of_each = [jnp.max(sizes, initial=0.0) for sizes in _sizes(gradient, params, steps)]
