@@ -144,7 +144,7 @@ def guard(
         )
 
         def inside(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Any:
-            """With what never changes, behind a barrier: XLA would compute parts of that ahead, at each step."""
+            """With what never changes, behind a barrier: XLA would compute parts of it ahead at each step."""
             return jax.lax.optimization_barrier((*carry, loss, updates, params))
 
         def is_rare(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Bool[Array, ""]:
