@@ -43,6 +43,12 @@ DLRD (the mixture contains its target, so that the noise of the gradients vanish
 | family | η₀ | static | DLRD |
 |---|---|---|---|
 {beyond}
+
+The automatic mode, `dlrd.fit` without an optimiser, does not use the rule for these families. It takes
+[rounds](../automatic.md#mixtures-and-flows), in each of which the rate falls to zero, and every next one is
+twice as long. It ends as `AGREED` when a longer round no longer raises the ELBO, or else with its budget. How
+that compares with Adam at the best of four rates and with a schedule, on six targets:
+[flows and mixtures](../benchmarks.md#flows-and-mixtures).
 """
 
 

@@ -172,6 +172,19 @@ def test_rates_that_are_on_their_way_are_left_out_of_the_spread():
     assert claim.measured.endswith("still on its way, without a decay: 0.0001")
 
 
+def test_the_spread_over_rates_at_which_runs_diverge_is_that_with_the_guard():
+    name = "synthetic-adam-S2-rates"
+    results, ruled = FOUND[name], FOUND[f"{name}-guarded"]
+    error, flat = results.error.copy(), np.ones_like(ruled.error)
+    error[[setting.rate > 2 for setting in results.batch.settings]] = np.nan
+    found = changed(name, error=error) | {f"{name}-guarded": dataclasses.replace(ruled, error=flat)}
+    (claim,) = [
+        claim for claim in claims.evaluate(found) if claim.name == f"spread-over-rates-shrinks: {name}"
+    ]
+    assert claim.holds
+    assert claim.measured.startswith("worst over best rate: 1 with DLRD and the guard, inf static")
+
+
 def test_false_alarms_and_saved_runs_are_counted():
     assert guarded.false_alarms(FOUND)[1] == 0
     resets = [[[7]] * FOUND["logistic-adam-S8"].batch.num_seeds] * 6

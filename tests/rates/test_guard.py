@@ -116,6 +116,29 @@ def test_a_loss_that_is_not_finite_is_undone_at_once(bad: float):
     assert np.isfinite(path).all()
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_gradient_that_is_not_finite_is_undone_though_no_step_shows_it(bad: float):
+    clipped = optax.chain(optax.clip(1.0), optax.zero_nans(), optax.sgd(0.1))
+    (_, state), path = descend(
+        dlrd.guard(clipped, 10.0), lambda x, index: jnp.where(index == 150, bad, 1.0) * x, 200
+    )
+    assert int(state.num_resets) == 1
+    assert np.isfinite(path).all()
+
+
+def test_the_largest_size_is_known_up_to_a_factor_of_two():
+    """Of gradient and next parameter together: looked at anew only where it has doubled."""
+    guarded = dlrd.guard(optax.sgd(0.0), min_rise=10.0)
+    x = jnp.zeros(3)
+    state = guarded.init(x)
+    known = []
+    for size in [0.0, 1.0, 1.9, 2.1, 0.5, 1e30]:
+        _, state = guarded.update(jnp.full(3, -size), state, x, value=0.0)
+        state = state._replace(num_losses=jnp.zeros_like(state.num_losses), block_size=jnp.asarray(64))
+        known.append(float(state.largest))
+    np.testing.assert_array_equal(known[1:], np.float32([1.0, 1.0, 2.1, 2.1, 1e30]))
+
+
 def test_after_a_reset_any_rise_counts_until_something_better_is_found():
     slightly_worse = noisy(6.0, 3 * BLOCK_SIZE)
     once = resets(told(np.concatenate([GOOD, [np.nan], slightly_worse]))[0])

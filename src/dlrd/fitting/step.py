@@ -116,12 +116,14 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
         trainable = split(family.moved(updates))[0]
     else:
         trainable = optax.apply_updates(state.trainable, updates)
-    kept, is_back = state.trainable, jnp.asarray(False)
-    is_good = jnp.isfinite(elbo) & _all_finite(trainable)
+    is_back = jnp.asarray(False)
     if isinstance(opt_state, GuardState):
         # There at once, and not by a way that suits any loop but this one.
-        kept, is_back, is_good = opt_state.best, opt_state.is_returning, ~opt_state.has_given_up
-        trainable = _where(is_back, kept, trainable)
+        is_back, is_good = opt_state.is_returning, ~opt_state.has_given_up
+        trainable = _where(is_back, opt_state.best, trainable)
+    else:
+        is_good = jnp.isfinite(elbo) & _all_finite(trainable)
+        trainable = _where(is_good, trainable, state.trainable)
 
     is_running = state.outcome == Outcome.RUNNING.value
     outcome = jnp.where(is_good, state.outcome, Outcome.DIVERGED.value)
@@ -131,7 +133,7 @@ def advance(method: Method, rest: Family, state: State, key: Key[Array, ""]) -> 
         averages = average.extended(averages, trainable, is_counted)
         averages = _where(is_back, average.start(trainable), averages)
     advanced = State(
-        trainable=_where(is_running, _where(is_good, trainable, kept), state.trainable),
+        trainable=_where(is_running, trainable, state.trainable),
         opt_state=opt_state,
         step=state.step + is_counted,
         outcome=jnp.where(is_running, outcome, state.outcome),

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from dlrd.checks import check_between, check_count, check_not_negative
@@ -21,17 +20,8 @@ FROZEN_RATIO = 1e8
 """How many times larger than now a gradient must have been for it to have frozen the optimiser."""
 
 
-class Block(NamedTuple):
-    """What the steps of a block have shown so far. Few arrays: each costs about as much as a step's rule."""
-
-    sums: Float[Array, " 3"]  # how many, the sum of their losses less `shift`, and of the squares of that
-    extremes: Float[Array, " 2"]  # the lowest loss, and minus the largest size of gradient and parameters
-    shift: Float[Array, ""]  # about what the losses are, so that their squares do not cancel
-    size: Int[Array, ""]  # steps at which the block ends
-
-
 class GuardState(NamedTuple):
-    """State of `guard`. The block changes at each step; all else at the ends of blocks, and by a reset."""
+    """State of `guard`. The losses change at each step; all else at the ends of blocks, and by a reset."""
 
     inner_state: optax.OptState
     best: optax.Params  # the parameters at the end of the best block; at first, those of the start
@@ -40,15 +30,17 @@ class GuardState(NamedTuple):
     limit: Float[Array, ""]  # what a loss must be above to count as too large
     num_above: Int[Array, ""]  # steps, over the latest blocks in which all losses were
     is_on_probation: Bool[Array, ""]  # whether it has gone back, and found nothing better since
-    block: Block
-    largest: Float[Array, ""]  # size of gradient and parameters, since the last reset
+    losses: Float[Array, " block"]  # of the block so far; what is left of the one before behind them
+    num_losses: Int[Array, ""]  # how many of them count
+    block_size: Int[Array, ""]  # at how many the block ends
+    largest: Float[
+        Array, ""
+    ]  # size of gradient and parameters since the last reset; or half of it, or between
     rate_scale: Float[Array, ""]  # what all steps are multiplied by
     num_resets: Int[Array, ""]
     is_returning: Bool[Array, ""]  # whether the latest step led back, in place of the optimiser's own
     num_tries: Int[Array, ""]  # to get back, that are left
-    has_given_up: Bool[
-        Array, ""
-    ]  # whether a further reset would be too many: it stays at the best parameters
+    has_given_up: Bool[Array, ""]  # whether one more would be too many: it stays at the best parameters
 
 
 def guard(
@@ -116,8 +108,10 @@ def guard(
             limit=scalar(jnp.inf),
             num_above=_count(0),
             is_on_probation=jnp.asarray(False),
-            block=_new_block(scalar(0.0), _count(1)),
-            largest=scalar(0.0),
+            losses=jnp.zeros(BLOCK_SIZE, dtype=float),
+            num_losses=_count(0),
+            block_size=_count(1),
+            largest=_smallest(),
             rate_scale=scalar(1.0),
             num_resets=_count(0),
             is_returning=jnp.asarray(False),
@@ -143,39 +137,57 @@ def guard(
         loss = jnp.asarray(value, dtype=float)
         steps, inner_state = inner.update(updates, state.inner_state, params, value=value, **extra_args)
         steps = apply_rate(steps, -state.rate_scale)
-        size = _size(updates, params, steps)
-        is_finite = jnp.isfinite(loss + size)
-        block = _extended(state.block, loss, size)
-        is_usual = is_finite & (block.sums[0] < block.size) & ~state.is_returning
-        state = jax.lax.cond(
-            _for_any_run(~is_usual),
-            lambda: judged(
-                state._replace(inner_state=inner_state, block=block), params, steps, (is_finite, size)
-            ),
-            lambda: state._replace(inner_state=inner_state, block=block),
+        state = state._replace(
+            inner_state=inner_state,
+            losses=jnp.where(jnp.arange(BLOCK_SIZE) == state.num_losses, loss, state.losses),
+            num_losses=state.num_losses + 1,
         )
-        return _way_if(state.is_returning, steps, params, state.best), state
+
+        def inside(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Any:
+            """With what never changes, behind a barrier: XLA would compute parts of it ahead at each step."""
+            return jax.lax.optimization_barrier((*carry, loss, updates, params))
+
+        def is_rare(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Bool[Array, ""]:
+            is_open, state, steps, loss, gradient, params = inside(carry)
+            is_usual = jnp.isfinite(loss) & (state.num_losses < state.block_size) & ~state.is_returning
+            for sizes in _sizes(gradient, params, steps):
+                is_usual &= jnp.all(sizes < 2 * state.largest)
+            return is_open & ~is_usual
+
+        def settled(carry: tuple[Bool[Array, ""], GuardState, optax.Updates]) -> Any:
+            _, state, steps, loss, gradient, params = inside(carry)
+            state = judged(state, loss, gradient, params, steps)
+            return jnp.asarray(False), state, _way_if(state.is_returning, steps, params, state.best)
+
+        # A loop that is gone through once, or not at all: XLA changes its state in place, and would copy that
+        # of a branch at each step. Of many runs, those that it is not for stay as they are.
+        _, state, steps = jax.lax.while_loop(is_rare, settled, (jnp.asarray(True), state, steps))
+        return steps, state
 
     def judged(
-        state: GuardState, params: optax.Params, steps: optax.Updates, seen: tuple[Array, Array]
+        state: GuardState,
+        loss: Float[Array, ""],
+        gradient: optax.Updates,
+        params: optax.Params,
+        steps: optax.Updates,
     ) -> GuardState:
-        """What is rare: a block ends, or the step must not be taken."""
-        block, (is_finite, size) = state.block, seen
+        """What is rare: a block ends, a size is larger than all before, or the step must not be taken."""
+        largest_of_each = [jnp.max(sizes, initial=0.0) for sizes in _sizes(gradient, params, steps)]
+        size = jnp.max(jnp.asarray(largest_of_each, dtype=float), initial=0.0)
+        is_finite = jnp.isfinite(loss + size)
         is_away = state.is_returning & ~_equal(params, state.best) & (state.num_tries > 0)
         has_arrived = state.is_returning & ~is_away & ~state.has_given_up
-        ends = is_finite & (block.sums[0] >= block.size) & ~state.is_returning
-        mean, error = _mean_and_error(block)
-        shift = jnp.where(jnp.isfinite(mean), mean, block.shift)
+        ends = is_finite & (state.num_losses >= state.block_size) & ~state.is_returning
+        lowest, mean, error = _lowest_mean_and_error(state)
         # A few losses that rounding has made far too low raise the error by more than they lower the mean.
         is_thin = BLOCK_SIZE * state.num_best < MIN_EVIDENCE
         is_better = ends & (mean + error < jnp.where(is_thin, state.limit, state.best_loss))
         state = _where(is_better, at_best(state, params, mean, error), state)
-        num_above = jnp.where(block.extremes[0] > state.limit, state.num_above + block.size, 0)
+        num_above = jnp.where(lowest > state.limit, state.num_above + state.num_losses, 0)
         is_sure = state.is_on_probation | (num_above * state.num_best >= MIN_EVIDENCE)
         is_high = ends & (num_above >= BLOCK_SIZE) & is_sure
-        largest = jnp.maximum(state.largest, -block.extremes[1])
         is_lost = _total(steps) <= _epsilon(params) * _total(params)
-        is_frozen = ends & is_lost & (FROZEN_RATIO * size <= largest) & (size > 0)
+        is_frozen = ends & is_lost & (FROZEN_RATIO * size <= state.largest) & (size > 0)
         has_failed = (~is_finite & ~is_away) | is_high | is_frozen
         is_hopeless = (state.num_resets >= max_resets) | jnp.isinf(state.best_loss)
         has_given_up = state.has_given_up | (has_failed & is_hopeless)
@@ -183,20 +195,21 @@ def guard(
         # Frozen where it was best, the rate is not to blame.
         is_lowered = resets & (~is_frozen | (num_above > 0))
         returns = resets | is_away | has_given_up
-        # The first value after a return is that of the best parameters, not of what comes after them.
-        block = _where(has_arrived, _new_block(block.shift, block.size), block)
         going_on = state._replace(
             num_above=jnp.where(ends, num_above, state.num_above),
-            block=_where(ends, _new_block(shift, jnp.clip(2 * block.size, 7, BLOCK_SIZE)), block),
-            largest=largest,
+            # The first value after a return is that of the best parameters, not of what comes after them.
+            num_losses=jnp.where(ends | has_arrived, 0, state.num_losses),
+            block_size=jnp.where(ends, jnp.clip(2 * state.block_size, 7, BLOCK_SIZE), state.block_size),
+            largest=jnp.maximum(state.largest, size),
         )
         going_back = state._replace(
             inner_state=inner.init(state.best),
             limit=state.best_loss,
             num_above=_count(0),
             is_on_probation=jnp.asarray(True),
-            block=_new_block(state.best_loss, _count(BLOCK_SIZE)),
-            largest=scalar(0.0),
+            num_losses=_count(0),
+            block_size=_count(BLOCK_SIZE),
+            largest=_smallest(),
         )
         return _where(returns, going_back, going_on)._replace(
             rate_scale=jnp.where(is_lowered, state.rate_scale * scalar(factor), state.rate_scale),
@@ -212,7 +225,7 @@ def guard(
         return state._replace(
             best=jax.tree.map(jnp.asarray, params),
             best_loss=mean + error,
-            num_best=state.block.sums[0].astype(jnp.int32),
+            num_best=state.num_losses,
             limit=mean + jnp.maximum(scalar(min_rise), error),
             is_on_probation=jnp.asarray(False),
         )
@@ -221,39 +234,24 @@ def guard(
     return optax.GradientTransformationExtraArgs(init, update_fn)
 
 
-@custom_vmap
-def _for_any_run(condition: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Whether it holds; of many runs in one program, for any: they skip a branch that none of them needs."""
-    return condition
-
-
-@_for_any_run.def_vmap
-def _(axis_size: int, in_batched: list[bool], condition: Bool[Array, " run"]) -> tuple[Array, bool]:
-    return jnp.any(condition), False
-
-
 def _count(number: int) -> Int[Array, ""]:
     return jnp.full((), number, jnp.int32)
 
 
-def _new_block(shift: Float[Array, ""], size: Int[Array, ""]) -> Block:
-    return Block(jnp.zeros(3, dtype=float), jnp.asarray([jnp.inf, 0.0], dtype=float), shift, size)
+def _smallest() -> Float[Array, ""]:
+    """What is more than nothing, so that zero is below twice that."""
+    return scalar(jnp.finfo(float).tiny)
 
 
-def _extended(block: Block, loss: Float[Array, ""], size: Float[Array, ""]) -> Block:
-    difference = loss - block.shift
-    return block._replace(
-        sums=block.sums + jnp.stack([jnp.ones_like(difference), difference, difference**2]),
-        extremes=jnp.minimum(block.extremes, jnp.stack([loss, -size])),
-    )
-
-
-def _mean_and_error(block: Block) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Of the losses, the error times `NUM_ERRORS`; that of a single one, which is not known, is 0."""
-    num, total, squares = block.sums
-    deviations = jnp.maximum(squares - total**2 / num, 0)
-    error = jnp.sqrt(deviations / (num * jnp.maximum(num - 1, 1)))
-    return block.shift + total / num, NUM_ERRORS * error
+def _lowest_mean_and_error(
+    state: GuardState,
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """Of the block's losses, the error times `NUM_ERRORS`; that of a single one, which is not known, is 0."""
+    counts, num = jnp.arange(BLOCK_SIZE) < state.num_losses, state.num_losses
+    mean = jnp.sum(state.losses, where=counts) / num
+    squares = jnp.sum((state.losses - mean) ** 2, where=counts)
+    error = jnp.sqrt(squares / num / jnp.maximum(num - 1, 1))
+    return jnp.min(state.losses, where=counts, initial=jnp.inf), mean, NUM_ERRORS * error
 
 
 def _numbers(tree: PyTree) -> list[Array]:
@@ -262,10 +260,10 @@ def _numbers(tree: PyTree) -> list[Array]:
     return [leaf for leaf in map(jnp.asarray, leaves) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
 
 
-def _size(gradient: PyTree, params: PyTree, steps: PyTree) -> Float[Array, ""]:
-    """Of the gradient and of the parameters after the step; not finite if one of their entries is not."""
+def _sizes(gradient: PyTree, params: PyTree, steps: PyTree) -> list[Array]:
+    """Of gradient and parameters after the step, entry by entry; not finite where one of these is not."""
     each = zip(_numbers(gradient), _numbers(params), _numbers(steps), strict=True)
-    return scalar(sum(jnp.sum(jnp.abs(slope) + jnp.abs(param + step)) for slope, param, step in each))
+    return [jnp.abs(slope) + jnp.abs(param + step) for slope, param, step in each]
 
 
 def _total(tree: PyTree) -> Float[Array, ""]:

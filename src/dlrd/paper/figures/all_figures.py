@@ -173,7 +173,7 @@ def _rates(found: Found) -> Figure:
     lowest = np.inf
     for results, rule, color, line, marker, label in shown:
         tail = results.error[:, :, -max(1, len(results.step) // 20) :]
-        finals = np.nan_to_num(np.median(tail, axis=-1), nan=np.inf, posinf=1e300).clip(max=1e300)
+        finals = np.nan_to_num(np.median(tail, axis=-1), nan=np.inf, posinf=1e200).clip(max=1e200)
         each = finals[[results.of(rule=rule, rate=rate) for rate in WIDE_RATES]]
         lowest = min(lowest, each.min())
         axes.plot(
@@ -184,7 +184,7 @@ def _rates(found: Found) -> Figure:
     axes.set_ylim(lowest / 3, top)
     axes.annotate("diverges ↑", (0.985, 0.97), xycoords="axes fraction", ha="right", va="top", color=MUTED)
     axes.set_xlabel("initial learning rate")
-    axes.legend(frameon=False, loc="upper center")
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
     return figure
 
 
