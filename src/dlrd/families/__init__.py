@@ -9,6 +9,7 @@ from dlrd.families.mixture import Mixture
 from dlrd.families.protocol import (
     BoundsGap,
     Certifiable,
+    Charted,
     Composed,
     Correctable,
     Factorized,
@@ -39,6 +40,7 @@ __all__ = [
     "LOADABLE",
     "BoundsGap",
     "Certifiable",
+    "Charted",
     "Composed",
     "Correctable",
     "Factorized",

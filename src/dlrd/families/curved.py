@@ -1,7 +1,7 @@
 """A mean-field normal in the form that automatic fits work with."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -73,6 +73,8 @@ class Curved(WithCurvature):
     the means are moved together, in the coordinates in which H is the identity: by themselves, those of a
     correlated posterior could only take small steps.
     """
+
+    is_charted: ClassVar[bool] = True
 
     def log_prob_factors(self, x: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
         return self.member.log_prob_factors(x)

@@ -230,6 +230,16 @@ class Correctable(Certifiable, Protocol):
 
 
 @runtime_checkable
+class Charted(Correctable, Protocol):
+    """A correctable family that has the same coordinates at all its members.
+
+    Two gradients then tell how the ELBO bends between two members.
+    """
+
+    is_charted: bool  # whether it has
+
+
+@runtime_checkable
 class BoundsGap(Certifiable, Protocol):
     """A certifiable family whose information sees no end of some ways on which there is little to gain."""
 

@@ -1,12 +1,13 @@
 """The certificate: with draws of its own, the ELBO of a family and how far from the optimum it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families import BoundsGap, Certifiable, Correctable, Family
+from dlrd.fitting.automatic.judge.blocks import gain_of, gap_of, noise_of
 from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, Look, look
 from dlrd.models import Model
 
@@ -33,6 +34,7 @@ class Certificate(NamedTuple):
     gradients: Float[np.ndarray, "block coordinate"] | None  # the mean of each block
     noise: float = float("nan")  # what noise adds to ½ ‖g‖²; nan where no correction is possible
     corrected_error: float = float("nan")  # the standard error of `corrected_gap`; nan likewise
+    flat_ways: Float[np.ndarray, "way coordinate"] | None = None  # `flat_ways`, once looked for
 
     @property
     def is_outside(self) -> bool:
@@ -59,6 +61,28 @@ class Certificate(NamedTuple):
         """
         gap = max(self.gap, 0.0)
         return gap / (gap + self.noise) if gap + self.noise > 0 else 0.0
+
+    @property
+    def newton_step(self) -> Float[np.ndarray, " coordinate"]:
+        """To the optimum, if it were not for noise; far along ways that are known to be flat."""
+        assert self.gradients is not None
+        step = np.mean(self.gradients, axis=0)
+        return step if self.flat_ways is None else step + self.flat_step
+
+    @property
+    def flat_gap(self) -> tuple[float, float]:
+        """What of the gap is along the flat ways alone, and its standard error; 0 where none are known."""
+        if self.gradients is None or self.flat_ways is None or not len(self.flat_ways):
+            return 0.0, 0.0
+        along = self.gradients @ self.flat_ways.T
+        return gap_of(0.5 * along @ along.T)
+
+    @property
+    def flat_step(self) -> Float[np.ndarray, " coordinate"]:
+        """The part of `newton_step` along the flat ways alone."""
+        assert self.gradients is not None
+        assert self.flat_ways is not None
+        return (np.mean(self.gradients, axis=0) @ self.flat_ways.T) @ self.flat_ways
 
     @property
     def corrected_gap(self) -> float:
@@ -127,29 +151,20 @@ def of_looks(
         log_ratios = np.concatenate([shorter.log_ratios, log_ratios])
         if gradients is not None and shorter.gradients is not None:
             gradients = share * shorter.gradients + (1 - share) * gradients
-    (gap, gap_error), (gain, gain_error), (noise, corrected_error) = 3 * [2 * (float("nan"),)]
-    if gradients is not None:
-        assert isinstance(family, Certifiable)
-        with np.errstate(over="ignore", invalid="ignore"):
-            products = 0.5 * (
-                family.gap_products(gradients)
-                if isinstance(family, BoundsGap)
-                else family.inner_products(gradients, gradients)
-            )
-            along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
-        (gap, gap_error), (gain, gain_error) = _gap(products), _gain(along)
-        if isinstance(family, Correctable) and np.isfinite(gap):
-            noise, corrected_error = _noise(products, gap)
+    ways = None if shorter is None else shorter.flat_ways
     return Certificate(
-        gap=gap,
-        gap_error=gap_error,
-        noise=noise,
-        corrected_error=corrected_error,
-        gain=gain,
-        gain_error=gain_error,
         gradients=gradients,
+        flat_ways=ways,
+        **_of_gradients(gradients, family, came_from, ways),
         **_of_values(log_ratios, can_fail),
     )
+
+
+def with_ways(
+    seen: Certificate, family: Family, came_from: Family, ways: Float[np.ndarray, "way coordinate"]
+) -> Certificate:
+    """The certificate in the metric that knows of ways along which the ELBO is flatter: see `flat_ways`."""
+    return seen._replace(flat_ways=ways, **_of_gradients(seen.gradients, family, came_from, ways))
 
 
 def with_more_values(
@@ -169,8 +184,7 @@ def with_more_values(
 
 def correction(family: Correctable, seen: Certificate) -> Any:
     """The family, moved by the gradient that its certificate has measured."""
-    assert seen.gradients is not None
-    return family.corrected(seen.correction * np.mean(seen.gradients, axis=0))
+    return family.corrected(seen.correction * seen.newton_step)
 
 
 def confirmed(
@@ -209,6 +223,32 @@ def confirmed(
     )
 
 
+def _of_gradients(
+    gradients: Float[np.ndarray, "block coordinate"] | None,
+    family: Family,
+    came_from: Family,
+    ways: Float[np.ndarray, "way coordinate"] | None,
+) -> dict[str, Any]:
+    """The fields of a certificate that follow from the gradients."""
+    names = "gap", "gap_error", "gain", "gain_error", "noise", "corrected_error"
+    if gradients is None:
+        return dict.fromkeys(names, float("nan"))
+    assert isinstance(family, Certifiable)
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = 0.5 * (
+            family.gap_products(gradients)
+            if isinstance(family, BoundsGap)
+            else family.inner_products(gradients, gradients)
+        )
+        if ways is not None:
+            products += 0.5 * (gradients @ ways.T) @ (ways @ gradients.T)
+        along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
+    gap, noise = gap_of(products), (float("nan"), float("nan"))
+    if isinstance(family, Correctable) and np.isfinite(gap[0]):
+        noise = noise_of(products, gap[0])
+    return dict(zip(names, (*gap, *gain_of(along), *noise), strict=True))
+
+
 def _of_values(log_ratios: Float[np.ndarray, " draw"], can_fail: bool) -> dict[str, Any]:
     """The fields of a certificate that follow from the log ratios alone."""
     good = log_ratios[np.isfinite(log_ratios)]
@@ -244,46 +284,3 @@ def improvement(
         return float("nan"), float("inf")
     with np.errstate(over="ignore"):
         return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each)))
-
-
-def _gain(by_block: Float[np.ndarray, " block"]) -> tuple[float, float]:
-    """What moving as far again would gain, to the first order, and its standard error."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        gain, error = np.mean(by_block), np.std(by_block, ddof=1) / np.sqrt(len(by_block))
-    return (float(gain), float(error)) if np.isfinite(gain + error) else (float("inf"), float("inf"))
-
-
-def _gap(products: Float[np.ndarray, "block block"]) -> tuple[float, float]:
-    """½ ‖g‖² from the products of different blocks, and its standard error by leaving one out at a time."""
-    gap, error = _jackknife(products, _between)
-    return (gap, error) if np.isfinite(gap + error) else (float("inf"), float("inf"))
-
-
-def _noise(products: Float[np.ndarray, "block block"], gap: float) -> tuple[float, float]:
-    """What noise adds to ½ ‖g‖² of the mean of all blocks; and the error of the gap behind a correction."""
-    num = len(products)
-    noise = float(np.mean(products)) - gap
-    weight = max(gap, 0.0) / (max(gap, 0.0) + noise) if noise > 0 else 0.0
-
-    def left(each: Float[np.ndarray, "some some"]) -> float:
-        between = _between(each)
-        return (1 - weight) ** 2 * between + weight**2 * len(each) / num * (float(np.mean(each)) - between)
-
-    return noise, _jackknife(products, left)[1]
-
-
-def _between(products: Float[np.ndarray, "block block"]) -> float:
-    """The mean over pairs of different blocks."""
-    num = len(products)
-    return float((products.sum() - np.trace(products)) / (num * (num - 1)))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _jackknife(
-    products: Float[np.ndarray, "block block"], value_fn: Callable[[Float[np.ndarray, "some some"]], float]
-) -> tuple[float, float]:
-    """A number made of products, and its standard error by leaving out one block at a time."""
-    num = len(products)
-    without = np.array([value_fn(np.delete(np.delete(products, i, 0), i, 1)) for i in range(num)])
-    error = np.sqrt((num - 1) / num * np.sum((without - np.mean(without)) ** 2))
-    return value_fn(products), float(error)

@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 from jaxtyping import Array, Key
 
-from dlrd.families import Correctable, SecondOrder
+from dlrd.families import Charted, Correctable, Family, SecondOrder
+from dlrd.fitting.automatic.judge.bend import PROBING_COST, flat_ways
 from dlrd.fitting.automatic.judge.certificate import (
     Certificate,
     certify,
     confirmed,
     correction,
     with_more_values,
+    with_ways,
 )
 from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
 from dlrd.fitting.automatic.keys import derived
@@ -103,6 +106,27 @@ def correct(task: Task, state: AutomaticState) -> AutomaticState:
 def confirming_cost(model: Model, seen: Certificate) -> int:
     """Of the values that a correction takes, in gradients: where they are cheap they do not count."""
     return 0 if has_cheap_values(model) else 2 * seen.num_draws
+
+
+def probing_cost(model: Model, family: Family) -> int | None:
+    """Of a search for flat ways, in gradients; None where gradients cannot be compared."""
+    is_comparable = model.has_gradient and model.is_exact and not model.can_fail
+    return PROBING_COST if is_comparable and isinstance(family, Charted) else None
+
+
+def probe(task: Task, state: AutomaticState) -> AutomaticState:
+    """Looks for ways along which the ELBO is flat, and measures the gap with what that says."""
+    assert state.latest is not None
+    family, seen, came_from, _, _ = state.latest
+    assert isinstance(family, Charted)
+    assert seen.gradients is not None
+    key, gradient = certificate_key(task, state, use=6), np.mean(seen.gradients, axis=0)
+    ways = flat_ways(task.method.model, family, key, gradient)
+    state = state.spent("certificates", PROBING_COST)
+    if ways is None:
+        return state
+    measured = state.latest._replace(certificate=with_ways(seen, family, came_from, ways))
+    return replace(state, latest=measured)
 
 
 def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:

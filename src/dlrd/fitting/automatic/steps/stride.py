@@ -6,9 +6,10 @@ the other: each time twice as many steps gain about the same. The way that they 
 
 from dataclasses import replace
 
-from jaxtyping import Array, Key
+import numpy as np
+from jaxtyping import Array, Float, Key
 
-from dlrd.families import Certifiable, Family, split
+from dlrd.families import Certifiable, Charted, Family, split
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, improvement
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState
@@ -19,6 +20,8 @@ NUM_DRAWS = 128
 """Behind each comparison of two families, with the same noise for both."""
 MAX_LENGTH = 64
 """In units of the way so far."""
+MAX_NEWTON = 2.0
+"""Of a step along flat ways, in the family's own metric: so far its curvature may stay the same."""
 
 
 def take_stride(task: Task, state: AutomaticState) -> AutomaticState:
@@ -26,13 +29,31 @@ def take_stride(task: Task, state: AutomaticState) -> AutomaticState:
     assert state.latest is not None
     now, key = state.latest.family, certificate_key(task, state, use=3)
     assert isinstance(now, Certifiable)
-    left = task.max_gradients - state.num_gradients
-    found, num_gradients = stride(task.method.model, state.latest.came_from, now, key, left)
+    model, seen = task.method.model, state.latest.certificate
+    if seen.flat_ways is not None and isinstance(now, Charted):
+        found, num_gradients = newton_stride(model, now, seen.flat_step, key)
+    else:
+        left = task.max_gradients - state.num_gradients
+        found, num_gradients = stride(model, state.latest.came_from, now, key, left)
     state = state.spent("certificates", num_gradients)
     if found is now:
         return state
     moved = replace(state, origin=found, rest=split(found)[1])
     return moved.restarted(task.method, found, task.key, state.rate)
+
+
+def newton_stride(
+    model: Model, now: Charted, step: Float[np.ndarray, " coordinate"], key: Key[Array, ""]
+) -> tuple[Charted, int]:
+    """The family after a step along flat ways, unless its ELBO is surely lower, and the gradients spent.
+
+    Few draws cannot tell that it is higher: that said the gradient, of many.
+    """
+    size = float(np.linalg.norm(step))
+    further = now.corrected(step * min(1.0, MAX_NEWTON / size)) if size > 0 else now
+    gain, error = improvement(model, now, further, key, NUM_DRAWS)
+    is_worse = not gain + CONFIDENCE * error > 0
+    return (now if is_worse else further), 2 * NUM_DRAWS
 
 
 def stride(
