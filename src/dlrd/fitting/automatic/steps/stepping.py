@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from dlrd.families import Charted, Correctable, Family, SecondOrder
-from dlrd.fitting.automatic.judge.bend import PROBING_COST, flat_ways
+from dlrd.fitting.automatic.judge.bend import MAX_PRODUCTS, PRODUCT_COST, flat_ways
 from dlrd.fitting.automatic.judge.certificate import (
     Certificate,
     certify,
@@ -111,7 +111,7 @@ def confirming_cost(model: Model, seen: Certificate) -> int:
 def probing_cost(model: Model, family: Family) -> int | None:
     """Of a search for flat ways, in gradients; None where gradients cannot be compared."""
     is_comparable = model.has_gradient and model.is_exact and not model.can_fail
-    return PROBING_COST if is_comparable and isinstance(family, Charted) else None
+    return MAX_PRODUCTS * PRODUCT_COST if is_comparable and isinstance(family, Charted) else None
 
 
 def probe(task: Task, state: AutomaticState) -> AutomaticState:
@@ -121,8 +121,9 @@ def probe(task: Task, state: AutomaticState) -> AutomaticState:
     assert isinstance(family, Charted)
     assert seen.gradients is not None
     key, gradient = certificate_key(task, state, use=6), np.mean(seen.gradients, axis=0)
-    ways = flat_ways(task.method.model, family, key, gradient)
-    state = state.spent("certificates", PROBING_COST)
+    move = family.displacement(came_from)
+    ways, num_products = flat_ways(task.method.model, family, key, gradient, move)
+    state = state.spent("certificates", num_products * PRODUCT_COST)
     if ways is None:
         return state
     measured = state.latest._replace(certificate=with_ways(seen, family, came_from, ways))
