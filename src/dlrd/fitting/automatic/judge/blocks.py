@@ -19,6 +19,19 @@ def gap_of(products: Float[np.ndarray, "block block"]) -> tuple[float, float]:
     return (gap, error) if np.isfinite(gap + error) else (float("inf"), float("inf"))
 
 
+def flat_of(along: Float[np.ndarray, "block way"], confidence: float) -> tuple[float, float, float]:
+    """½ ‖a‖² of what blocks have along few ways; its bound with confidence; and what noise adds to it.
+
+    The square of one number that is only noise may be nearly zero, and so its own standard error. The bound
+    is that of the number itself.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, error = np.mean(along, axis=0), np.std(along, axis=0, ddof=1) / np.sqrt(len(along))
+        bound = 0.5 * float(np.sum((np.abs(mean) + confidence * error) ** 2))
+        noise = 0.5 * float(np.sum(error**2))
+        return 0.5 * float(np.sum(mean**2)) - noise, bound, noise
+
+
 def noise_of(products: Float[np.ndarray, "block block"], gap: float) -> tuple[float, float]:
     """What noise adds to ½ ‖g‖² of the mean of all blocks; and the error of the gap behind a correction."""
     num = len(products)

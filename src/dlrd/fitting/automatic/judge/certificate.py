@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families import BoundsGap, Certifiable, Correctable, Family
-from dlrd.fitting.automatic.judge.blocks import gain_of, gap_of, noise_of
+from dlrd.fitting.automatic.judge.blocks import flat_of, gain_of, gap_of, noise_of
 from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, Look, look
 from dlrd.models import Model
 
@@ -32,9 +32,14 @@ class Certificate(NamedTuple):
     share_failed: float  # of the draws, whose evaluation failed
     log_ratios: Float[np.ndarray, " draw"]  # log p − log q
     gradients: Float[np.ndarray, "block coordinate"] | None  # the mean of each block
-    noise: float = float("nan")  # what noise adds to ½ ‖g‖²; nan where no correction is possible
+    noise: float = float(
+        "nan"
+    )  # what noise adds to ½ ‖g‖², flat ways apart; nan where no correction is possible
     corrected_error: float = float("nan")  # the standard error of `corrected_gap`; nan likewise
     flat_ways: Float[np.ndarray, "way coordinate"] | None = None  # `flat_ways`, once looked for
+    flat_gap: float = 0.0  # what of the gap is along these
+    flat_bound: float = 0.0  # what that is below with some confidence
+    flat_noise: float = 0.0  # what noise adds to it, of which a correction leaves as much
 
     @property
     def is_outside(self) -> bool:
@@ -57,29 +62,14 @@ class Certificate(NamedTuple):
 
         To a family whose gap the steps' noise has left, the draws of a certificate are as good as so many
         more steps. Moved by the share w of the measured gradient, which is −e + ξ with the noise ξ for a
-        family that is off by e, it is off by (1 − w) e + w ξ.
+        family that is off by e, it is off by (1 − w) e + w ξ. Along flat ways it moves all the way.
         """
-        gap = max(self.gap, 0.0)
+        gap = max(self.gap - self.flat_gap, 0.0)
         return gap / (gap + self.noise) if gap + self.noise > 0 else 0.0
 
     @property
-    def newton_step(self) -> Float[np.ndarray, " coordinate"]:
-        """To the optimum, if it were not for noise; far along ways that are known to be flat."""
-        assert self.gradients is not None
-        step = np.mean(self.gradients, axis=0)
-        return step if self.flat_ways is None else step + self.flat_step
-
-    @property
-    def flat_gap(self) -> tuple[float, float]:
-        """What of the gap is along the flat ways alone, and its standard error; 0 where none are known."""
-        if self.gradients is None or self.flat_ways is None or not len(self.flat_ways):
-            return 0.0, 0.0
-        along = self.gradients @ self.flat_ways.T
-        return gap_of(0.5 * along @ along.T)
-
-    @property
     def flat_step(self) -> Float[np.ndarray, " coordinate"]:
-        """The part of `newton_step` along the flat ways alone."""
+        """To the optimum along the flat ways, but for noise."""
         assert self.gradients is not None
         assert self.flat_ways is not None
         return (np.mean(self.gradients, axis=0) @ self.flat_ways.T) @ self.flat_ways
@@ -87,7 +77,7 @@ class Certificate(NamedTuple):
     @property
     def corrected_gap(self) -> float:
         """The gap that should be left when the family is moved by the correction; draws of its own tell."""
-        return self.correction * self.noise
+        return self.correction * self.noise + self.flat_noise
 
     @property
     def corrected_bound(self) -> float:
@@ -184,7 +174,9 @@ def with_more_values(
 
 def correction(family: Correctable, seen: Certificate) -> Any:
     """The family, moved by the gradient that its certificate has measured."""
-    return family.corrected(seen.correction * seen.newton_step)
+    assert seen.gradients is not None
+    step = seen.correction * np.mean(seen.gradients, axis=0)
+    return family.corrected(step if seen.flat_ways is None else step + seen.flat_step)
 
 
 def confirmed(
@@ -240,13 +232,18 @@ def _of_gradients(
             if isinstance(family, BoundsGap)
             else family.inner_products(gradients, gradients)
         )
-        if ways is not None:
-            products += 0.5 * (gradients @ ways.T) @ (ways @ gradients.T)
         along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
-    gap, noise = gap_of(products), (float("nan"), float("nan"))
+    gap, noise, flat = gap_of(products), (float("nan"), float("nan")), {}
     if isinstance(family, Correctable) and np.isfinite(gap[0]):
         noise = noise_of(products, gap[0])
-    return dict(zip(names, (*gap, *gain_of(along), *noise), strict=True))
+    if ways is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            flat_parts = gradients @ ways.T
+            gap = gap_of(products + 0.5 * flat_parts @ flat_parts.T)
+        flat = dict(
+            zip(("flat_gap", "flat_bound", "flat_noise"), flat_of(flat_parts, CONFIDENCE), strict=True)
+        )
+    return dict(zip(names, (*gap, *gain_of(along), *noise), strict=True)) | flat
 
 
 def _of_values(log_ratios: Float[np.ndarray, " draw"], can_fail: bool) -> dict[str, Any]:

@@ -120,14 +120,14 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
 
 
 def is_certain(seen: Certificate, tolerance: float) -> bool:
-    """Whether both the gap and what another move would gain are surely small enough."""
-    return seen.gap_bound <= CERTAIN * tolerance and seen.gain_bound <= tolerance
+    """Whether the gap, what another move would gain and what is left on flat ways are surely small enough."""
+    return seen.gap_bound <= CERTAIN * tolerance and max(seen.gain_bound, seen.flat_bound) <= tolerance
 
 
 def is_far(seen: Certificate, tolerance: float) -> bool:
-    """Whether another move, or one along the flat ways, would surely gain too much."""
-    along, error = seen.flat_gap
-    return max(seen.gain - CONFIDENCE * seen.gain_error, along - CONFIDENCE * error) > tolerance
+    """Whether another move would surely gain too much, or one along flat ways more than noise would lose."""
+    surely_gained = seen.gain - CONFIDENCE * seen.gain_error
+    return surely_gained > tolerance or seen.flat_gap > max(CERTAIN * tolerance, seen.flat_noise)
 
 
 def is_confirmed(corrected: Certificate, evidence: Evidence) -> bool:
@@ -138,7 +138,9 @@ def is_confirmed(corrected: Certificate, evidence: Evidence) -> bool:
 def _is_certain_if_corrected(evidence: Evidence) -> bool:
     """Whether the corrected family should be."""
     seen, tolerance = evidence.certificate, evidence.certain_tolerance
-    there = seen._replace(gap=seen.corrected_gap, gap_error=seen.corrected_error)
+    there = seen._replace(
+        gap=seen.corrected_gap, gap_error=seen.corrected_error, flat_bound=CONFIDENCE**2 * seen.flat_noise
+    )
     return seen.gap <= MAX_CORRECTED * tolerance and is_certain(there, tolerance)
 
 
@@ -161,7 +163,8 @@ def _is_worth_more_draws(evidence: Evidence) -> bool:
     seen, tolerance = evidence.certificate, evidence.certain_tolerance
     max_draws = max(4 * MIN_DRAWS, MAX_CERTIFICATE_SHARE * evidence.step_gradients)
     # What a correction with twice the draws is expected to leave.
-    longer = seen._replace(noise=0.5 * seen.noise, corrected_error=0.5 * seen.corrected_error)
+    half = {name: 0.5 * getattr(seen, name) for name in ("noise", "corrected_error", "flat_noise")}
+    longer = seen._replace(**half)
     return (
         (
             seen.gap <= PROMISING * CERTAIN * tolerance
