@@ -114,7 +114,7 @@ def _evidence(task: Task, state: AutomaticState, done: frozenset[Action]) -> Evi
         can_roll_back=can_roll_back(state),
         refining_cost=refining_cost(task.method.model, state.origin),
         confirming_cost=confirming_cost(task.method.model, state.latest.certificate),
-        probing_cost=probing_cost(task.method.model, state.latest.family),
+        probing_cost=probing_cost(task.method.model, state.latest.family, state.latest.certificate),
         done=done,
     )
 

@@ -11,23 +11,26 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families import Charted
-from dlrd.fitting.automatic.judge.look import BATCH, look
+from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, look
 from dlrd.models import Model
 
 MIN_PRODUCTS, MAX_PRODUCTS = 3, 6
 """With K; between these, as many as it takes until the flattest way is known."""
 SHARE_UNKNOWN = 0.1
 """Of the flattest way's bend, by which it may be too large."""
-NUM_DRAWS = 2 * BATCH
-"""Behind each gradient, of which a product takes two."""
+MIN_DRAWS, SHARE_DRAWS = 2 * BATCH, 1 / 8
+"""Behind each gradient, of which a product takes two: the more, the surer the certificate is to be."""
 LENGTH = 0.03
 """Between a family and those whose gradients are compared, in the metric: all else than the bend cancels."""
 MIN_REST = 1e-4
 """Of a product: less is rounding, and the ways so far are all."""
 MIN_BEND = 1e-3
 """Below, and where the ELBO bends upwards, a way counts as that flat."""
-PRODUCT_COST = 2 * NUM_DRAWS
-"""In gradients."""
+
+
+def num_draws_for(num_draws: int) -> int:
+    """Behind each gradient, for a certificate with so many draws."""
+    return max(round(SHARE_DRAWS * num_draws) // MIN_DRAWS, 1) * MIN_DRAWS
 
 
 def flat_ways(
@@ -36,6 +39,7 @@ def flat_ways(
     key: Key[Array, ""],
     gradient: Float[np.ndarray, " coordinate"],
     move: Float[np.ndarray, " coordinate"],
+    num_draws: int,
 ) -> tuple[Float[np.ndarray, "way coordinate"] | None, int]:
     """Rows f such that K⁻¹ ≈ I + Σ f fᵀ; None where gradients around the family are not finite.
 
@@ -45,11 +49,12 @@ def flat_ways(
         key: of the draws, the same for all gradients.
         gradient: as measured there: a way across it does not count.
         move: that has led there, for fits are slow along flat ways; both together are what is begun with.
+        num_draws: of each of the two gradients behind a product, as `num_draws_for` tells.
 
     Returns:
         The rows, and how many products with K it took.
     """
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         rest = np.sum([each / np.linalg.norm(each) for each in (gradient, move)], axis=0)
     size = float(np.linalg.norm(rest))
     if not np.isfinite(size):
@@ -57,7 +62,7 @@ def flat_ways(
     basis, images = np.zeros((0, len(rest))), np.zeros((0, len(rest)))
     while True:
         basis = np.concatenate([basis, rest[None] / size])
-        images = np.concatenate([images, _image(model, family, key, basis[-1])[None]])
+        images = np.concatenate([images, _image(model, family, key, basis[-1], num_draws)[None]])
         if not np.isfinite(images).all():
             return None, len(basis)
         products = basis @ images.T
@@ -76,14 +81,21 @@ def flat_ways(
 
 
 def _image(
-    model: Model, family: Charted, key: Key[Array, ""], way: Float[np.ndarray, " coordinate"]
+    model: Model, family: Charted, key: Key[Array, ""], way: Float[np.ndarray, " coordinate"], num_draws: int
 ) -> Float[np.ndarray, " coordinate"]:
     """K times a way of length one."""
-    before, behind = (_gradient(model, family.corrected(each * way), key) for each in (-LENGTH, LENGTH))
+    before, behind = (
+        _gradient(model, family.corrected(each * way), key, num_draws) for each in (-LENGTH, LENGTH)
+    )
     return (before - behind) / (2 * LENGTH)
 
 
-def _gradient(model: Model, family: Charted, key: Key[Array, ""]) -> Float[np.ndarray, " coordinate"]:
-    seen = look(model, family, key, 0, num_blocks=NUM_DRAWS // BATCH)
-    assert seen.gradients is not None
-    return np.mean(seen.gradients, axis=0)
+def _gradient(
+    model: Model, family: Charted, key: Key[Array, ""], num_draws: int
+) -> Float[np.ndarray, " coordinate"]:
+    num_blocks, parts = num_draws // BATCH, []
+    for index in range(-(-num_blocks // NUM_BLOCKS)):
+        seen = look(model, family, key, index, min(num_blocks - index * NUM_BLOCKS, NUM_BLOCKS))
+        assert seen.gradients is not None
+        parts.append(seen.gradients)
+    return np.mean(np.concatenate(parts), axis=0)

@@ -32,9 +32,7 @@ class Certificate(NamedTuple):
     share_failed: float  # of the draws, whose evaluation failed
     log_ratios: Float[np.ndarray, " draw"]  # log p − log q
     gradients: Float[np.ndarray, "block coordinate"] | None  # the mean of each block
-    noise: float = float(
-        "nan"
-    )  # what noise adds to ½ ‖g‖², flat ways apart; nan where no correction is possible
+    noise: float = float("nan")  # what noise adds to ½ ‖g‖²; nan where no correction is possible
     corrected_error: float = float("nan")  # the standard error of `corrected_gap`; nan likewise
     flat_ways: Float[np.ndarray, "way coordinate"] | None = None  # `flat_ways`, once looked for
     flat_gap: float = 0.0  # what of the gap is along these

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from dlrd.families import Charted, Correctable, Family, SecondOrder
-from dlrd.fitting.automatic.judge.bend import MAX_PRODUCTS, PRODUCT_COST, flat_ways
+from dlrd.fitting.automatic.judge.bend import MAX_PRODUCTS, flat_ways, num_draws_for
 from dlrd.fitting.automatic.judge.certificate import (
     Certificate,
     certify,
@@ -108,10 +108,12 @@ def confirming_cost(model: Model, seen: Certificate) -> int:
     return 0 if has_cheap_values(model) else 2 * seen.num_draws
 
 
-def probing_cost(model: Model, family: Family) -> int | None:
-    """Of a search for flat ways, in gradients; None where gradients cannot be compared."""
+def probing_cost(model: Model, family: Family, seen: Certificate) -> int | None:
+    """Of a search for flat ways, in gradients, at the most; None where gradients cannot be compared."""
     is_comparable = model.has_gradient and model.is_exact and not model.can_fail
-    return MAX_PRODUCTS * PRODUCT_COST if is_comparable and isinstance(family, Charted) else None
+    cost = 2 * MAX_PRODUCTS * num_draws_for(seen.num_draws)
+    is_charted = isinstance(family, Charted) and family.is_charted
+    return cost if is_comparable and is_charted else None
 
 
 def probe(task: Task, state: AutomaticState) -> AutomaticState:
@@ -122,8 +124,9 @@ def probe(task: Task, state: AutomaticState) -> AutomaticState:
     assert seen.gradients is not None
     key, gradient = certificate_key(task, state, use=6), np.mean(seen.gradients, axis=0)
     move = family.displacement(came_from)
-    ways, num_products = flat_ways(task.method.model, family, key, gradient, move)
-    state = state.spent("certificates", num_products * PRODUCT_COST)
+    num_draws = num_draws_for(seen.num_draws)
+    ways, num_products = flat_ways(task.method.model, family, key, gradient, move, num_draws)
+    state = state.spent("certificates", 2 * num_products * num_draws)
     if ways is None:
         return state
     measured = state.latest._replace(certificate=with_ways(seen, family, came_from, ways))

@@ -1,4 +1,4 @@
-"""A stride: far along the way that a fit has come, where steps would take ever longer for it.
+"""A stride: far along the way that a fit has come, or a flat one, where steps would take ever longer for it.
 
 In a funnel, say, means and scales would have to change together, and natural gradients change them one after
 the other: each time twice as many steps gain about the same. The way that they take shows where to go.
@@ -30,10 +30,10 @@ def take_stride(task: Task, state: AutomaticState) -> AutomaticState:
     now, key = state.latest.family, certificate_key(task, state, use=3)
     assert isinstance(now, Certifiable)
     model, seen = task.method.model, state.latest.certificate
-    if seen.flat_ways is not None and isinstance(now, Charted):
-        found, num_gradients = newton_stride(model, now, seen.flat_step, key)
+    left = task.max_gradients - state.num_gradients
+    if isinstance(now, Charted) and seen.flat_gap > seen.flat_noise:
+        found, num_gradients = newton_stride(model, now, seen.flat_step, key, left)
     else:
-        left = task.max_gradients - state.num_gradients
         found, num_gradients = stride(model, state.latest.came_from, now, key, left)
     state = state.spent("certificates", num_gradients)
     if found is now:
@@ -43,14 +43,30 @@ def take_stride(task: Task, state: AutomaticState) -> AutomaticState:
 
 
 def newton_stride(
-    model: Model, now: Charted, step: Float[np.ndarray, " coordinate"], key: Key[Array, ""]
+    model: Model,
+    now: Charted,
+    step: Float[np.ndarray, " coordinate"],
+    key: Key[Array, ""],
+    max_gradients: int,
 ) -> tuple[Charted, int]:
-    """The family after a step along flat ways, unless its ELBO is surely lower, and the gradients spent.
+    """The family after a step along flat ways, unless its ELBO is surely lower.
 
     Few draws cannot tell that it is higher: that said the gradient, of many.
+
+    Args:
+        model: what is fitted.
+        now: where the step begins.
+        step: to the optimum along flat ways, as far as the gradient and the bend tell.
+        key: of the draws of the comparison.
+        max_gradients: that may be spent.
+
+    Returns:
+        The family, `now` itself where the step does not help, and the gradients spent.
     """
+    if max_gradients < 2 * NUM_DRAWS:
+        return now, 0
     size = float(np.linalg.norm(step))
-    further = now.corrected(step * min(1.0, MAX_NEWTON / size)) if size > 0 else now
+    further = now.corrected(step * min(1.0, MAX_NEWTON / size))
     gain, error = improvement(model, now, further, key, NUM_DRAWS)
     is_worse = not gain + CONFIDENCE * error > 0
     return (now if is_worse else further), 2 * NUM_DRAWS
