@@ -220,9 +220,10 @@ def _of_gradients(
     ways: Float[np.ndarray, "way coordinate"] | None,
 ) -> dict[str, Any]:
     """The fields of a certificate that follow from the gradients."""
-    names = "gap", "gap_error", "gain", "gain_error", "noise", "corrected_error"
     if gradients is None:
-        return dict.fromkeys(names, float("nan"))
+        return dict.fromkeys(("gap", "gap_error", "gain", "gain_error"), float("nan"))
+    names = "gap", "gap_error", "gain", "gain_error", "noise", "corrected_error"
+    names += "flat_gap", "flat_bound", "flat_noise"
     assert isinstance(family, Certifiable)
     with np.errstate(over="ignore", invalid="ignore"):
         products = 0.5 * (
@@ -231,17 +232,15 @@ def _of_gradients(
             else family.inner_products(gradients, gradients)
         )
         along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
-    gap, noise, flat = gap_of(products), (float("nan"), float("nan")), {}
+    gap, noise, flat = gap_of(products), (float("nan"), float("nan")), (0.0, 0.0, 0.0)
     if isinstance(family, Correctable) and np.isfinite(gap[0]):
         noise = noise_of(products, gap[0])
     if ways is not None:
         with np.errstate(over="ignore", invalid="ignore"):
             flat_parts = gradients @ ways.T
             gap = gap_of(products + 0.5 * flat_parts @ flat_parts.T)
-        flat = dict(
-            zip(("flat_gap", "flat_bound", "flat_noise"), flat_of(flat_parts, CONFIDENCE), strict=True)
-        )
-    return dict(zip(names, (*gap, *gain_of(along), *noise), strict=True)) | flat
+        flat = flat_of(flat_parts, CONFIDENCE)
+    return dict(zip(names, (*gap, *gain_of(along), *noise, *flat), strict=True))
 
 
 def _of_values(log_ratios: Float[np.ndarray, " draw"], can_fail: bool) -> dict[str, Any]:

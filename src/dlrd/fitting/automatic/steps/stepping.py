@@ -119,7 +119,8 @@ def probing_cost(model: Model, family: Family, seen: Certificate) -> int | None:
 def probe(task: Task, state: AutomaticState) -> AutomaticState:
     """Looks for ways along which the ELBO is flat, and measures the gap with what that says."""
     assert state.latest is not None
-    family, seen, came_from, _, _ = state.latest
+    measured = state.latest
+    family, seen, came_from, _, _ = measured
     assert isinstance(family, Charted)
     assert seen.gradients is not None
     key, gradient = certificate_key(task, state, use=6), np.mean(seen.gradients, axis=0)
@@ -129,8 +130,7 @@ def probe(task: Task, state: AutomaticState) -> AutomaticState:
     state = state.spent("certificates", 2 * num_products * num_draws)
     if ways is None:
         return state
-    measured = state.latest._replace(certificate=with_ways(seen, family, came_from, ways))
-    return replace(state, latest=measured)
+    return replace(state, latest=measured._replace(certificate=with_ways(seen, family, came_from, ways)))
 
 
 def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:
