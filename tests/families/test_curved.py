@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlrd import MeanFieldNormal
-from dlrd.families import split
+from dlrd.families import Charted, split
 from dlrd.families._limits import MAX_CHANGE, MAX_STRETCH
 from dlrd.families.couplings import couplings
 from dlrd.families.curvature import DenseCurvature, LowRankCurvature
@@ -176,3 +176,16 @@ def test_single_precision_stays_single():
     for family in (q, gradient, moved, moved.extrapolated(q, 2)):
         assert {leaf.dtype for leaf in jax.tree.leaves(family)} == {np.dtype("float32")}
     assert q.fisher_coordinates(gradient).dtype == np.float32
+
+
+def test_coordinates_are_the_same_at_all_members():
+    """So a correction is the displacement that it asks for, from wherever it begins."""
+    rng = np.random.default_rng(3)
+    family = curved()
+    assert isinstance(family, Charted)
+    assert family.is_charted
+    for _ in range(2):
+        step = 0.1 * rng.normal(size=4)
+        moved = family.corrected(step)
+        np.testing.assert_allclose(moved.displacement(family), step, rtol=1e-9)
+        family = moved

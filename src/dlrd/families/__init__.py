@@ -1,5 +1,6 @@
 """Variational families, one a file. Anything that meets `Family` can be fitted."""
 
+from dlrd.families.certifiable import BoundsGap, Certifiable, Charted, Correctable, Teachable
 from dlrd.families.default import default_family
 from dlrd.families.forms import log_prob_of, member_of, settled, started
 from dlrd.families.full_rank import FullRankNormal
@@ -7,10 +8,7 @@ from dlrd.families.low_rank import LowRankNormal
 from dlrd.families.mean_field import MeanFieldNormal
 from dlrd.families.mixture import Mixture
 from dlrd.families.protocol import (
-    BoundsGap,
-    Certifiable,
     Composed,
-    Correctable,
     Factorized,
     Family,
     FromNoise,
@@ -27,7 +25,6 @@ from dlrd.families.protocol import (
     Startable,
     Stratified,
     Structured,
-    Teachable,
     WorkingForm,
 )
 from dlrd.families.sparse import SparseNormal
@@ -40,6 +37,7 @@ __all__ = [
     "LOADABLE",
     "BoundsGap",
     "Certifiable",
+    "Charted",
     "Composed",
     "Correctable",
     "Factorized",

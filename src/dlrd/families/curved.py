@@ -1,7 +1,7 @@
 """A mean-field normal in the form that automatic fits work with."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -41,6 +41,7 @@ class Curved(Carrying):
     correlated posterior could only take small steps.
     """
 
+    is_charted: ClassVar[bool] = True
     curvature: Curvature
     couplings = property(couplings)
     with_curvature = with_curvature

@@ -25,6 +25,8 @@ from dlrd.fitting.automatic.steps.stepping import (
     confirming_cost,
     correct,
     lengthen_certificate,
+    probe,
+    probing_cost,
     step_cost,
     steps_for,
     take_certificate,
@@ -86,6 +88,8 @@ def judge(task: Task, state: AutomaticState) -> tuple[AutomaticState, Outcome]:
             state = replace(state, gradients=moved.gradients)
         elif decision.action is Action.COMPARE:
             state = _compare(task, state, decision.num)
+        elif decision.action is Action.PROBE:
+            state = probe(task, state)
         elif decision.action is Action.STRIDE:
             state = take_stride(task, state)
         elif decision.action is Action.REFINE:
@@ -111,6 +115,7 @@ def _evidence(task: Task, state: AutomaticState, done: frozenset[Action]) -> Evi
         can_roll_back=can_roll_back(state),
         refining_cost=refining_cost(task.method.model, state.origin),
         confirming_cost=confirming_cost(task.method.model, state.latest.certificate),
+        probing_cost=probing_cost(task.method.model, state.latest.family, state.latest.certificate),
         done=done,
     )
 

@@ -22,7 +22,7 @@ from dlrd.models import Model
 
 _NUMBERS = ("num_agreed", "num_rollbacks", "num_curvatures", "judged_at", "gradients")
 """Fields of the state that are plain data."""
-_ARRAYS = ("log_ratios", "gradients", "lessons")
+_ARRAYS = ("log_ratios", "gradients", "lessons", "flat_ways")
 """Fields of a certificate that are arrays; all others are plain data."""
 
 

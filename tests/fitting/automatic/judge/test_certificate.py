@@ -19,6 +19,7 @@ from dlrd.fitting.automatic.judge.certificate import (
     confirmed,
     correction,
     improvement,
+    with_ways,
 )
 from dlrd.models import FunctionModel, LogDensity
 
@@ -355,3 +356,28 @@ def test_improvement_where_nothing_is_finite() -> None:
     gain, error = improved(lambda z: -jnp.inf + 0 * z[0], full_rank(0.0), full_rank(0.1), 64)
     assert np.isnan(gain)
     assert error == np.inf
+
+
+def test_flat_ways_add_to_the_gap_what_their_metric_says() -> None:
+    """The metric is I + f fᵀ: along f, the gap is (1 + ‖f‖²) times what it is in the family's own."""
+    family = mean_field(SIZES, -SIZES)
+    seen = measured(quartic, family, MIN_DRAWS)
+    assert seen.gradients is not None
+    mean = np.mean(seen.gradients, axis=0)
+    way = 3 * mean[None] / np.linalg.norm(mean)
+    known = with_ways(seen, family, family, way)
+    assert known.flat_ways is way
+    np.testing.assert_allclose(known.gap, seen.gap + known.flat_gap)
+    np.testing.assert_allclose(known.flat_gap + known.flat_noise, 4.5 * mean @ mean)
+    assert known.flat_bound > known.flat_gap
+    assert known.gap_error > seen.gap_error
+    assert (known.noise, known.corrected_error) == (seen.noise, seen.corrected_error)
+    np.testing.assert_allclose(known.correction, seen.correction)
+    np.testing.assert_allclose(known.corrected_gap, seen.corrected_gap + known.flat_noise)
+    np.testing.assert_allclose(known.flat_step, 9 * mean)
+    moved, plain = (correction(family, each) for each in (known, seen))
+    np.testing.assert_allclose(moved.displacement(plain), 9 * mean, atol=1e-12)
+    # A longer one of the same family knows them, too.
+    longer = measured(quartic, family, 2 * MIN_DRAWS, shorter=known)
+    assert longer.flat_ways is way
+    assert longer.flat_gap != 0.0

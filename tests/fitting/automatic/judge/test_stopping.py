@@ -289,3 +289,46 @@ def test_away_from_modes_a_gap_must_be_smaller() -> None:
     assert decided(doubtful, tolerance=1.0, step_gradients=MIN_SETTLED).outcome is Outcome.CERTIFIED
     cautious = decided(doubtful, tolerance=1.0, step_gradients=MIN_SETTLED, is_at_mode=False)
     assert cautious.outcome is not Outcome.CERTIFIED
+
+
+PROBED: dict[str, Any] = {"flat_ways": np.ones((1, 9))}
+CAN_PROBE: dict[str, Any] = {"is_at_mode": False, "probing_cost": 768}
+
+
+def test_looks_for_flat_ways_before_anything_is_believed() -> None:
+    """And before a stride, for these may be where to go."""
+    for seen in (SURE, CORRECTABLE, FAR):
+        assert decided(seen, **CAN_PROBE) == Decision(Action.PROBE)
+        assert decided(seen, **CAN_PROBE, num_left=767).action is not Action.PROBE
+        assert decided(seen, **CAN_PROBE | {"is_at_mode": True}).action is not Action.PROBE
+        assert decided(seen, is_at_mode=False).action is not Action.PROBE
+        assert decided(seen, **CAN_PROBE, done=frozenset({Action.PROBE})).action is not Action.PROBE
+    assert decided({}, **CAN_PROBE).action is Action.GO_ON
+    assert decided(SURE | PROBED, **CAN_PROBE) == Decision(Action.STOP, Outcome.CERTIFIED)
+    assert decided(CORRECTABLE | PROBED, **CAN_PROBE) == Decision(Action.CORRECT)
+    assert decided(FAR | PROBED, **CAN_PROBE) == Decision(Action.STRIDE)
+
+
+def test_the_tolerance_is_strict_where_flat_ways_are_not_known() -> None:
+    assert evidence(SURE, is_at_mode=False).certain_tolerance == CAUTION * TOLERANCE
+    assert evidence(SURE, **CAN_PROBE, num_left=0).certain_tolerance == CAUTION * TOLERANCE
+    assert evidence(SURE, **CAN_PROBE).certain_tolerance == TOLERANCE
+    assert evidence(SURE | PROBED, is_at_mode=False).certain_tolerance == TOLERANCE
+
+
+def test_what_is_left_on_flat_ways_must_surely_be_small() -> None:
+    seen = SURE | PROBED | {"num_draws": 4096}
+    assert decided(seen | {"flat_bound": 0.01}, **CAN_PROBE).outcome is Outcome.CERTIFIED
+    assert decided(seen | {"flat_bound": 0.011}, **CAN_PROBE).action is Action.GO_ON
+    # A correction moves all the way, and leaves the noise: twice its standard error is four times that.
+    seen = CORRECTABLE | PROBED | {"num_draws": 4096, "flat_bound": 0.02}
+    assert decided(seen | {"flat_noise": 0.0001}, **CAN_PROBE).action is Action.CORRECT
+    few = seen | {"corrected_error": 0.0, "noise": 0.0, "flat_noise": 0.0026}
+    assert decided(few, **CAN_PROBE).action is Action.GO_ON
+
+
+def test_strides_along_flat_ways_where_more_is_left_than_noise() -> None:
+    seen = PROBED | {"flat_gap": 0.0051, "flat_noise": 0.005}
+    assert decided(seen, **CAN_PROBE) == Decision(Action.STRIDE)
+    assert decided(seen | {"flat_noise": 0.0052}, **CAN_PROBE).action is Action.GO_ON
+    assert decided(seen | {"flat_gap": 0.0049, "flat_noise": 0.0}, **CAN_PROBE).action is Action.GO_ON

@@ -26,6 +26,8 @@ from dlrd.fitting.automatic.steps.stepping import (
     correct,
     lengthen_certificate,
     look_at_tail,
+    probe,
+    probing_cost,
     step_cost,
     steps_for,
     take_certificate,
@@ -346,3 +348,19 @@ def test_what_a_certificate_shows_is_taught(
 
 def test_a_family_that_cannot_be_taught_stays(looked: AutomaticState) -> None:
     assert taught(looked) is looked
+
+
+def test_flat_ways_are_looked_for_and_counted(made: Task, looked: AutomaticState) -> None:
+    assert looked.latest is not None
+    family, seen = looked.latest.family, looked.latest.certificate
+    most = probing_cost(made.method.model, family, seen)
+    probed = probe(made, looked)
+    assert probed.latest is not None
+    assert most is not None
+    assert 0 < probed.num_gradients - looked.num_gradients <= most
+    known = probed.latest.certificate
+    assert known.flat_ways is not None
+    np.testing.assert_allclose(known.gap, seen.gap + known.flat_gap, atol=1e-9)
+    assert_same(probed.latest.family, family)
+    # Of a family whose coordinates turn with it, two gradients cannot be compared.
+    assert probing_cost(made.method.model, dlrd.FullRankNormal.standard(2), seen) is None

@@ -10,7 +10,7 @@ import pytest
 import dlrd
 from dlrd.families import Family, member_of
 from dlrd.families.curved import Curved
-from dlrd.fitting.automatic.steps.stride import NUM_DRAWS, stride
+from dlrd.fitting.automatic.steps.stride import MAX_NEWTON, NUM_DRAWS, newton_stride, stride
 from dlrd.models import FunctionModel, LogDensity
 
 KEY = jax.random.key(0)
@@ -89,3 +89,27 @@ def test_where_nothing_is_finite_further_out() -> None:
     found, num_gradients = strode(walled, curved(-99.0, 0.0), now, PLENTY)
     assert found is now
     assert num_gradients == TWICE
+
+
+def newton(step: list[float], max_gradients: int = PLENTY) -> tuple[Any, int]:
+    model = FunctionModel(lambda z: -0.5 * z @ z, (2,))
+    return newton_stride(model, curved(1.0, 0.0), np.array(step), KEY, max_gradients)
+
+
+def test_a_step_along_flat_ways_is_taken_unless_the_elbo_is_surely_lower() -> None:
+    found, num_gradients = newton([-1.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(found.mean, 0.0, atol=1e-6)
+    assert num_gradients == TWICE
+    found, num_gradients = newton([2.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(found.mean, [1.0, 0.0], atol=1e-6)
+    assert num_gradients == TWICE
+    found, _ = newton([0.0, 0.01, 0.0, 0.0])  # lower, but by less than noise would hide
+    np.testing.assert_allclose(found.mean, [1.0, 0.01], atol=1e-6)
+
+
+def test_a_step_along_flat_ways_has_a_longest_length_and_a_budget() -> None:
+    found, _ = newton([-10.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(found.mean, [1.0 - MAX_NEWTON, 0.0], atol=1e-6)
+    found, num_gradients = newton([-1.0, 0.0, 0.0, 0.0], TWICE - 1)
+    assert num_gradients == 0
+    np.testing.assert_allclose(found.mean, [1.0, 0.0])

@@ -1,12 +1,13 @@
 """The certificate: with draws of its own, the ELBO of a family and how far from the optimum it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from dlrd.families import BoundsGap, Certifiable, Correctable, Family
+from dlrd.fitting.automatic.judge.blocks import flat_of, gain_of, gap_of, noise_of
 from dlrd.fitting.automatic.judge.look import BATCH, NUM_BLOCKS, Look, look
 from dlrd.models import Model
 
@@ -34,6 +35,10 @@ class Certificate(NamedTuple):
     noise: float = float("nan")  # what noise adds to ½ ‖g‖²; nan where no correction is possible
     lessons: Float[np.ndarray, "block number"] | None = None  # the mean of each block, of what can be taught
     corrected_error: float = float("nan")  # the standard error of `corrected_gap`; nan likewise
+    flat_ways: Float[np.ndarray, "way coordinate"] | None = None  # `flat_ways`, once looked for
+    flat_gap: float = 0.0  # what of the gap is along these
+    flat_bound: float = 0.0  # what that is below with some confidence
+    flat_noise: float = 0.0  # what noise adds to it, of which a correction leaves as much
 
     @property
     def is_outside(self) -> bool:
@@ -56,15 +61,22 @@ class Certificate(NamedTuple):
 
         To a family whose gap the steps' noise has left, the draws of a certificate are as good as so many
         more steps. Moved by the share w of the measured gradient, which is −e + ξ with the noise ξ for a
-        family that is off by e, it is off by (1 − w) e + w ξ.
+        family that is off by e, it is off by (1 − w) e + w ξ. Along flat ways it moves all the way.
         """
-        gap = max(self.gap, 0.0)
+        gap = max(self.gap - self.flat_gap, 0.0)
         return gap / (gap + self.noise) if gap + self.noise > 0 else 0.0
+
+    @property
+    def flat_step(self) -> Float[np.ndarray, " coordinate"]:
+        """To the optimum along the flat ways, but for noise."""
+        assert self.gradients is not None
+        assert self.flat_ways is not None
+        return (np.mean(self.gradients, axis=0) @ self.flat_ways.T) @ self.flat_ways
 
     @property
     def corrected_gap(self) -> float:
         """The gap that should be left when the family is moved by the correction; draws of its own tell."""
-        return self.correction * self.noise
+        return self.correction * self.noise + self.flat_noise
 
     @property
     def corrected_bound(self) -> float:
@@ -126,28 +138,12 @@ def of_looks(
     lessons = _mean([each.lessons for each in looks], shorter and shorter.lessons, before)
     if shorter is not None:
         log_ratios = np.concatenate([shorter.log_ratios, log_ratios])
-    (gap, gap_error), (gain, gain_error), (noise, corrected_error) = 3 * [2 * (float("nan"),)]
-    if gradients is not None:
-        assert isinstance(family, Certifiable)
-        with np.errstate(over="ignore", invalid="ignore"):
-            products = 0.5 * (
-                family.gap_products(gradients)
-                if isinstance(family, BoundsGap)
-                else family.inner_products(gradients, gradients)
-            )
-            along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
-        (gap, gap_error), (gain, gain_error) = _gap(products), _gain(along)
-        if isinstance(family, Correctable) and np.isfinite(gap):
-            noise, corrected_error = _noise(products, gap)
+    ways = None if shorter is None else shorter.flat_ways
     return Certificate(
-        gap=gap,
-        gap_error=gap_error,
-        noise=noise,
-        corrected_error=corrected_error,
-        gain=gain,
-        gain_error=gain_error,
         gradients=gradients,
         lessons=lessons,
+        flat_ways=ways,
+        **_of_gradients(gradients, family, came_from, ways),
         **_of_values(log_ratios, can_fail),
     )
 
@@ -161,6 +157,13 @@ def _mean(
         return None
     now = np.mean(each, axis=0)
     return now if before is None else share * before + (1 - share) * now
+
+
+def with_ways(
+    seen: Certificate, family: Family, came_from: Family, ways: Float[np.ndarray, "way coordinate"]
+) -> Certificate:
+    """The certificate in the metric that knows of ways along which the ELBO is flatter: see `flat_ways`."""
+    return seen._replace(flat_ways=ways, **_of_gradients(seen.gradients, family, came_from, ways))
 
 
 def with_more_values(
@@ -181,7 +184,8 @@ def with_more_values(
 def correction(family: Correctable, seen: Certificate) -> Any:
     """The family, moved by the gradient that its certificate has measured."""
     assert seen.gradients is not None
-    return family.corrected(seen.correction * np.mean(seen.gradients, axis=0))
+    step = seen.correction * np.mean(seen.gradients, axis=0)
+    return family.corrected(step if seen.flat_ways is None else step + seen.flat_step)
 
 
 def confirmed(
@@ -220,6 +224,36 @@ def confirmed(
     )
 
 
+def _of_gradients(
+    gradients: Float[np.ndarray, "block coordinate"] | None,
+    family: Family,
+    came_from: Family,
+    ways: Float[np.ndarray, "way coordinate"] | None,
+) -> dict[str, Any]:
+    """The fields of a certificate that follow from the gradients."""
+    if gradients is None:
+        return dict.fromkeys(("gap", "gap_error", "gain", "gain_error"), float("nan"))
+    names = "gap", "gap_error", "gain", "gain_error", "noise", "corrected_error"
+    names += "flat_gap", "flat_bound", "flat_noise"
+    assert isinstance(family, Certifiable)
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = 0.5 * (
+            family.gap_products(gradients)
+            if isinstance(family, BoundsGap)
+            else family.inner_products(gradients, gradients)
+        )
+        along = family.inner_products(gradients, family.displacement(came_from)[None])[:, 0]
+    gap, noise, flat = gap_of(products), (float("nan"), float("nan")), (0.0, 0.0, 0.0)
+    if isinstance(family, Correctable) and np.isfinite(gap[0]):
+        noise = noise_of(products, gap[0])
+    if ways is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            flat_parts = gradients @ ways.T
+            gap = gap_of(products + 0.5 * flat_parts @ flat_parts.T)
+        flat = flat_of(flat_parts, CONFIDENCE)
+    return dict(zip(names, (*gap, *gain_of(along), *noise, *flat), strict=True))
+
+
 def _of_values(log_ratios: Float[np.ndarray, " draw"], can_fail: bool) -> dict[str, Any]:
     """The fields of a certificate that follow from the log ratios alone."""
     good = log_ratios[np.isfinite(log_ratios)]
@@ -255,46 +289,3 @@ def improvement(
         return float("nan"), float("inf")
     with np.errstate(over="ignore"):
         return float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(len(each)))
-
-
-def _gain(by_block: Float[np.ndarray, " block"]) -> tuple[float, float]:
-    """What moving as far again would gain, to the first order, and its standard error."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        gain, error = np.mean(by_block), np.std(by_block, ddof=1) / np.sqrt(len(by_block))
-    return (float(gain), float(error)) if np.isfinite(gain + error) else (float("inf"), float("inf"))
-
-
-def _gap(products: Float[np.ndarray, "block block"]) -> tuple[float, float]:
-    """½ ‖g‖² from the products of different blocks, and its standard error by leaving one out at a time."""
-    gap, error = _jackknife(products, _between)
-    return (gap, error) if np.isfinite(gap + error) else (float("inf"), float("inf"))
-
-
-def _noise(products: Float[np.ndarray, "block block"], gap: float) -> tuple[float, float]:
-    """What noise adds to ½ ‖g‖² of the mean of all blocks; and the error of the gap behind a correction."""
-    num = len(products)
-    noise = float(np.mean(products)) - gap
-    weight = max(gap, 0.0) / (max(gap, 0.0) + noise) if noise > 0 else 0.0
-
-    def left(each: Float[np.ndarray, "some some"]) -> float:
-        between = _between(each)
-        return (1 - weight) ** 2 * between + weight**2 * len(each) / num * (float(np.mean(each)) - between)
-
-    return noise, _jackknife(products, left)[1]
-
-
-def _between(products: Float[np.ndarray, "block block"]) -> float:
-    """The mean over pairs of different blocks."""
-    num = len(products)
-    return float((products.sum() - np.trace(products)) / (num * (num - 1)))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _jackknife(
-    products: Float[np.ndarray, "block block"], value_fn: Callable[[Float[np.ndarray, "some some"]], float]
-) -> tuple[float, float]:
-    """A number made of products, and its standard error by leaving out one block at a time."""
-    num = len(products)
-    without = np.array([value_fn(np.delete(np.delete(products, i, 0), i, 1)) for i in range(num)])
-    error = np.sqrt((num - 1) / num * np.sum((without - np.mean(without)) ** 2))
-    return value_fn(products), float(error)

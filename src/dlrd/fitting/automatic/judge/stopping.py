@@ -40,6 +40,7 @@ class Action(enum.Enum):
     LOOK_LONGER = "look longer"
     COMPARE = "compare with the family before"
     CORRECT = "move by the certificate's own gradient"
+    PROBE = "look for ways along which the ELBO is flat"
     STRIDE = "stride"
     ROLL_BACK = "roll back"
     REFINE = "new curvature"
@@ -69,16 +70,24 @@ class Evidence(NamedTuple):
         None  # gradients of a Hessian, if the family carries one to be brought up to date
     )
     confirming_cost: int = 0  # gradients that it takes to confirm a correction
+    probing_cost: int | None = None  # gradients of a search for flat ways; None if it cannot be done
     done: frozenset[Action] = frozenset()  # since the certificate
+
+    @property
+    def can_probe(self) -> bool:
+        """Whether there may be ways along which the ELBO is flat that can still be looked for."""
+        is_affordable = self.probing_cost is not None and self.probing_cost <= self.num_left
+        is_open = self.certificate.flat_ways is None and Action.PROBE not in self.done
+        return is_affordable and is_open and not self.is_at_mode
 
     @property
     def certain_tolerance(self) -> float:
         """The tolerance, but a strict one away from modes, where gaps look smaller than they are.
 
         There, means and scales depend on each other, and gaps were seen to be up to seven times what the
-        gradient told; and a few steps show little of a long flat way.
+        gradient told; and a few steps show little of a long flat way. Unless such ways are looked for.
         """
-        if self.is_at_mode:
+        if self.is_at_mode or self.can_probe or self.certificate.flat_ways is not None:
             return self.tolerance
         is_early = self.step_gradients < MIN_SETTLED
         return CAUTION * (min(self.tolerance, MIN_TOLERANCE) if is_early else self.tolerance)
@@ -98,13 +107,12 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
     if np.isnan(seen.gap):
         return _without_gap(evidence)
     if is_certain(seen, evidence.certain_tolerance) and not seen.share_bad:
-        return Decision(Action.STOP, Outcome.CERTIFIED)
+        return Decision(Action.PROBE) if evidence.can_probe else Decision(Action.STOP, Outcome.CERTIFIED)
     can_correct = not seen.share_bad and evidence.confirming_cost <= evidence.num_left
     if can_correct and Action.CORRECT not in done and _is_certain_if_corrected(evidence):
-        return Decision(Action.CORRECT)
-    is_far = seen.gain - CONFIDENCE * seen.gain_error > evidence.certain_tolerance
-    if is_far and plan.has_strides and Action.STRIDE not in done:
-        return Decision(Action.STRIDE)
+        return Decision(Action.PROBE if evidence.can_probe else Action.CORRECT)
+    if is_far(seen, evidence.certain_tolerance) and plan.has_strides and Action.STRIDE not in done:
+        return Decision(Action.PROBE if evidence.can_probe else Action.STRIDE)
     num_points = _num_curvatures(evidence) if plan.is_updating else 0
     if num_points >= MIN_CURVATURES and Action.REFINE not in done:
         return Decision(Action.REFINE, num=num_points)
@@ -112,8 +120,14 @@ def decide(evidence: Evidence, plan: Plan) -> Decision:
 
 
 def is_certain(seen: Certificate, tolerance: float) -> bool:
-    """Whether both the gap and what another move would gain are surely small enough."""
-    return seen.gap_bound <= CERTAIN * tolerance and seen.gain_bound <= tolerance
+    """Whether the gap, what another move would gain and what is left on flat ways are surely small enough."""
+    return seen.gap_bound <= CERTAIN * tolerance and max(seen.gain_bound, seen.flat_bound) <= tolerance
+
+
+def is_far(seen: Certificate, tolerance: float) -> bool:
+    """Whether another move would surely gain too much, or one along flat ways more than noise would lose."""
+    surely_gained = seen.gain - CONFIDENCE * seen.gain_error
+    return surely_gained > tolerance or seen.flat_gap > max(CERTAIN * tolerance, seen.flat_noise)
 
 
 def is_confirmed(corrected: Certificate, evidence: Evidence) -> bool:
@@ -124,7 +138,9 @@ def is_confirmed(corrected: Certificate, evidence: Evidence) -> bool:
 def _is_certain_if_corrected(evidence: Evidence) -> bool:
     """Whether the corrected family should be."""
     seen, tolerance = evidence.certificate, evidence.certain_tolerance
-    there = seen._replace(gap=seen.corrected_gap, gap_error=seen.corrected_error)
+    there = seen._replace(
+        gap=seen.corrected_gap, gap_error=seen.corrected_error, flat_bound=CONFIDENCE**2 * seen.flat_noise
+    )
     return seen.gap <= MAX_CORRECTED * tolerance and is_certain(there, tolerance)
 
 
@@ -147,7 +163,8 @@ def _is_worth_more_draws(evidence: Evidence) -> bool:
     seen, tolerance = evidence.certificate, evidence.certain_tolerance
     max_draws = max(4 * MIN_DRAWS, MAX_CERTIFICATE_SHARE * evidence.step_gradients)
     # What a correction with twice the draws is expected to leave.
-    longer = seen._replace(noise=0.5 * seen.noise, corrected_error=0.5 * seen.corrected_error)
+    half = {name: 0.5 * getattr(seen, name) for name in ("noise", "corrected_error", "flat_noise")}
+    longer = seen._replace(**half)
     return (
         (
             seen.gap <= PROMISING * CERTAIN * tolerance

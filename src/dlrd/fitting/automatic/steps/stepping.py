@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 from jaxtyping import Array, Key
 
-from dlrd.families import Correctable, SecondOrder, Teachable, split
+from dlrd.families import Charted, Correctable, Family, SecondOrder, Teachable, split
+from dlrd.fitting.automatic.judge.bend import MAX_PRODUCTS, flat_ways, num_draws_for
 from dlrd.fitting.automatic.judge.certificate import (
     Certificate,
     certify,
     confirmed,
     correction,
     with_more_values,
+    with_ways,
 )
 from dlrd.fitting.automatic.judge.psis import divergence, tail_shape
 from dlrd.fitting.automatic.keys import derived
@@ -111,6 +114,31 @@ def correct(task: Task, state: AutomaticState) -> AutomaticState:
 def confirming_cost(model: Model, seen: Certificate) -> int:
     """Of the values that a correction takes, in gradients: where they are cheap they do not count."""
     return 0 if has_cheap_values(model) else 2 * seen.num_draws
+
+
+def probing_cost(model: Model, family: Family, seen: Certificate) -> int | None:
+    """Of a search for flat ways, in gradients, at the most; None where gradients cannot be compared."""
+    is_comparable = model.has_gradient and model.is_exact and not model.can_fail
+    cost = 2 * MAX_PRODUCTS * num_draws_for(seen.num_draws)
+    is_charted = isinstance(family, Charted) and family.is_charted
+    return cost if is_comparable and is_charted else None
+
+
+def probe(task: Task, state: AutomaticState) -> AutomaticState:
+    """Looks for ways along which the ELBO is flat, and measures the gap with what that says."""
+    assert state.latest is not None
+    measured = state.latest
+    family, seen, came_from, _, _ = measured
+    assert isinstance(family, Charted)
+    assert seen.gradients is not None
+    key, gradient = certificate_key(task, state, use=6), np.mean(seen.gradients, axis=0)
+    move = family.displacement(came_from)
+    num_draws = num_draws_for(seen.num_draws)
+    ways, num_products = flat_ways(task.method.model, family, key, gradient, move, num_draws)
+    state = state.spent("certificates", 2 * num_products * num_draws)
+    if ways is None:
+        return state
+    return replace(state, latest=measured._replace(certificate=with_ways(seen, family, came_from, ways)))
 
 
 def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:

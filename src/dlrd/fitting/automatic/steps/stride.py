@@ -1,4 +1,4 @@
-"""A stride: far along the way that a fit has come, where steps would take ever longer for it.
+"""A stride: far along the way that a fit has come, or a flat one, where steps would take ever longer for it.
 
 In a funnel, say, means and scales would have to change together, and natural gradients change them one after
 the other: each time twice as many steps gain about the same. The way that they take shows where to go.
@@ -6,9 +6,10 @@ the other: each time twice as many steps gain about the same. The way that they 
 
 from dataclasses import replace
 
-from jaxtyping import Array, Key
+import numpy as np
+from jaxtyping import Array, Float, Key
 
-from dlrd.families import Certifiable, Family, split
+from dlrd.families import Certifiable, Charted, Family, split
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, improvement
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState
@@ -19,6 +20,8 @@ NUM_DRAWS = 128
 """Behind each comparison of two families, with the same noise for both."""
 MAX_LENGTH = 64
 """In units of the way so far."""
+MAX_NEWTON = 2.0
+"""Of a step along flat ways, in the family's own metric: so far its curvature may stay the same."""
 
 
 def take_stride(task: Task, state: AutomaticState) -> AutomaticState:
@@ -26,13 +29,47 @@ def take_stride(task: Task, state: AutomaticState) -> AutomaticState:
     assert state.latest is not None
     now, key = state.latest.family, certificate_key(task, state, use=3)
     assert isinstance(now, Certifiable)
+    model, seen = task.method.model, state.latest.certificate
     left = task.max_gradients - state.num_gradients
-    found, num_gradients = stride(task.method.model, state.latest.came_from, now, key, left)
+    if isinstance(now, Charted) and seen.flat_gap > seen.flat_noise:
+        found, num_gradients = newton_stride(model, now, seen.flat_step, key, left)
+    else:
+        found, num_gradients = stride(model, state.latest.came_from, now, key, left)
     state = state.spent("certificates", num_gradients)
     if found is now:
         return state
     moved = replace(state, origin=found, rest=split(found)[1])
     return moved.restarted(task.method, found, task.key, state.rate)
+
+
+def newton_stride(
+    model: Model,
+    now: Charted,
+    step: Float[np.ndarray, " coordinate"],
+    key: Key[Array, ""],
+    max_gradients: int,
+) -> tuple[Charted, int]:
+    """The family after a step along flat ways, unless its ELBO is surely lower.
+
+    Few draws cannot tell that it is higher: that said the gradient, of many.
+
+    Args:
+        model: what is fitted.
+        now: where the step begins.
+        step: to the optimum along flat ways, as far as the gradient and the bend tell.
+        key: of the draws of the comparison.
+        max_gradients: that may be spent.
+
+    Returns:
+        The family, `now` itself where the step does not help, and the gradients spent.
+    """
+    if max_gradients < 2 * NUM_DRAWS:
+        return now, 0
+    size = float(np.linalg.norm(step))
+    further = now.corrected(step * min(1.0, MAX_NEWTON / size))
+    gain, error = improvement(model, now, further, key, NUM_DRAWS)
+    is_worse = not gain + CONFIDENCE * error > 0
+    return (now if is_worse else further), 2 * NUM_DRAWS
 
 
 def stride(
