@@ -3,7 +3,7 @@
 Fits ask for capabilities, never for a class: a family from anywhere that has one gets what follows from it.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -236,7 +236,7 @@ class Charted(Correctable, Protocol):
     Two gradients then tell how the ELBO bends between two members.
     """
 
-    is_charted: bool  # whether it has
+    is_charted: ClassVar[bool]  # whether it has
 
 
 @runtime_checkable
