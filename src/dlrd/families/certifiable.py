@@ -3,7 +3,7 @@
 Fits ask for these as they ask for the capabilities of `protocol.py`.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -56,7 +56,7 @@ class Charted(Correctable, Protocol):
     Two gradients then tell how the ELBO bends between two members.
     """
 
-    is_charted: bool  # whether it has
+    is_charted: ClassVar[bool]  # whether it has
 
 
 @runtime_checkable
