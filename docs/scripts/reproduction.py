@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlrd.paper.experiments.batch import read_results
 from dlrd.paper.experiments.spec import FIGURES, Scale
+from dlrd.paper.guarded import in_words
 
 HERE = Path(__file__).resolve().parents[1] / "reproduction"
 PAGE = """# The paper, reproduced
@@ -91,11 +92,11 @@ def guard_text(folder: Path) -> str:
         f"{row['guarded']} of {row['num_runs']} | {row['num_lost_alone']} | {row['num_lost_guarded']} |"
         for row in counted["shares"]
     ]
-    runs, resets = counted["runs"], counted["resets"]
+    runs, resets = counted["runs"], in_words(counted["resets"])
     return f"""{runs:,} runs, all of the paper's and those on the rule's constants and on other
-families, had the [guard](../guard.md) on: it went back {resets:,} times. With the rule from rates of
-1e-3 to 1e3, runs that end within a factor of two of the best rate's median, and runs that are lost (more than
-a thousand times as far off, or not finite):
+families, had the [guard](../guard.md) on. It went back: {resets}.
+With the rule from rates of 1e-3 to 1e3, runs that end within a factor of two of the best rate's median, and
+runs that are lost (more than a thousand times as far off, or not finite):
 
 | problem, optimiser | near, alone | near, with the guard | lost, alone | lost, with the guard |
 |---|---|---|---|---|

@@ -186,9 +186,13 @@ def test_the_spread_over_rates_at_which_runs_diverge_is_that_with_the_guard():
 
 
 def test_false_alarms_and_saved_runs_are_counted():
-    assert guarded.false_alarms(FOUND)[1] == 0
+    assert guarded.false_alarms(FOUND)[1] == {}
+    assert guarded.in_words({}) == "never"
     resets = [[[7]] * FOUND["logistic-adam-S8"].batch.num_seeds] * 6
-    assert guarded.false_alarms(changed("logistic-adam-S8", resets=resets))[1] == 6
+    went_back = guarded.false_alarms(changed("logistic-adam-S8", resets=resets))[1]
+    num_seeds = FOUND["logistic-adam-S8"].batch.num_seeds
+    assert list(went_back.values()) == 6 * [num_seeds]
+    assert f"{num_seeds} × in logistic-adam-S8, static, rate 0.01; " in guarded.in_words(went_back)
     even = np.ones_like(FOUND["field-adam-alone"].error)
     lost = even.copy()
     lost[3:, :, -1] = np.nan

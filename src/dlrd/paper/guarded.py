@@ -24,16 +24,22 @@ class Share:
     num_lost_guarded: int
 
 
-def false_alarms(found: dict[str, Results]) -> tuple[int, int]:
-    """Guarded runs of all experiments but those that are to diverge, and how often the guard went back."""
-    runs = [
-        resets
-        for name, results in found.items()
-        if results.batch.has_guard and "guarded" not in name
-        for of_setting in results.resets
-        for resets in of_setting
-    ]
-    return len(runs), sum(map(len, runs))
+def false_alarms(found: dict[str, Results]) -> tuple[int, dict[str, int]]:
+    """Guarded runs of all experiments but those that are to diverge; and where and how often it went back."""
+    num_runs, resets = 0, dict[str, int]()
+    for name, results in found.items():
+        if not results.batch.has_guard or "guarded" in name:
+            continue
+        for setting, of_setting in zip(results.batch.settings, results.resets, strict=True):
+            num_runs += len(of_setting)
+            where = f"{name}, {setting.rule}, rate {setting.rate:g}"
+            resets |= {where: sum(map(len, of_setting))} if any(map(len, of_setting)) else {}
+    return num_runs, resets
+
+
+def in_words(resets: dict[str, int]) -> str:
+    """Where the guard went back: "never", or in which experiments and how often."""
+    return "; ".join(f"{num} × in {where}" for where, num in resets.items()) or "never"
 
 
 def shares(found: dict[str, Results]) -> list[Share]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dlrd.paper.claims import Claim
 from dlrd.paper.experiments.batch import Results
 from dlrd.paper.experiments.spec import Figure
-from dlrd.paper.guarded import false_alarms, shares
+from dlrd.paper.guarded import false_alarms, in_words, shares
 
 _PROBLEMS = {
     "synthetic-1d": "synthetic, d = 1; mean-field",
@@ -98,7 +98,7 @@ def _why(claim: Claim) -> str:
 
 def _guard(found: dict[str, Results]) -> str:
     """False alarms, and what the guard gained where rates were far too large."""
-    num_runs, num_resets = false_alarms(found)
+    num_runs, resets = false_alarms(found)
     rows = "\n".join(
         "<tr>"
         + "".join(
@@ -123,7 +123,8 @@ def _guard(found: dict[str, Results]) -> str:
     return f"""<section>
 <h2>The guard against divergence</h2>
 <p>{num_runs:,} runs, all of the paper's and those on the rule's constants and on other families, had the
-guard on; it went back {num_resets:,} times. Until it acts, its steps are those of the plain loop.</p>
+guard on. It went back: {html.escape(in_words(resets))}.
+Until it acts, its steps are those of the plain loop.</p>
 {table if rows else ""}
 <p>With the rule, from rates of 1e-3 to 1e3. Near the best: within a factor of two of the best rate's median;
 lost: more than a thousand times as far off, or not finite.</p>

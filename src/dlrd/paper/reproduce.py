@@ -46,8 +46,8 @@ def reproduce(names: list[str], scale: Scale, folder: Path, num_seeds: int | Non
         draw(figure.name, {batch.name: found[batch.name] for batch in figure.batches}, folder / "figures")
     claims = [_explained(claim, folder / "why.json") for claim in paper_claims.evaluate(found)]
     _write_json(folder / "claims.json", [asdict(claim) for claim in claims])
-    num_runs, num_resets = false_alarms(found)
-    counted = {"runs": num_runs, "resets": num_resets, "shares": [asdict(row) for row in shares(found)]}
+    num_runs, resets = false_alarms(found)
+    counted = {"runs": num_runs, "resets": resets, "shares": [asdict(row) for row in shares(found)]}
     _write_json(folder / "guard.json", counted)
     page = reproduction_page(list(figures), found, claims, facts, folder)
     (folder / "index.html").write_text(page, encoding="utf-8")

@@ -201,10 +201,9 @@ def _divergence(found: Found) -> Figure:
         label = "with the guard" if batch.has_guard else "alone"
         rates = np.array([setting.rate for setting in batch.settings])
         finals = results.error[:, :, -1]
-        is_lost = ~(finals < LOST)
         shift = 1.12 if batch.has_guard else 1 / 1.12  # beside each other
         for seed in range(batch.num_seeds):
-            is_good = ~is_lost[:, seed]
+            is_good = finals[:, seed] < LOST
             axes.plot(
                 rates[is_good] * shift,
                 finals[is_good, seed],
@@ -216,19 +215,20 @@ def _divergence(found: Found) -> Figure:
                 label=label if seed == 0 else None,
             )
             axes.plot(
-                rates[is_lost[:, seed]] * shift,
-                np.full(is_lost[:, seed].sum(), LOST),
+                rates[~is_good] * shift,
+                np.full(int(np.sum(~is_good)), LOST),
                 color=color,
                 linestyle="none",
                 marker="x",
                 markersize=7,
+                label=f"{label}, above {LOST:.0e}" if seed == 0 and not batch.has_guard else None,
             )
-        axes.set(xscale="log", yscale="log", ylim=(None, 10 * LOST))
+        axes.set(xscale="log", yscale="log")
         axes.set_title(f"{batch.problem}, {batch.optimizer}", fontsize="medium")
-    for axes in panels[-1]:
-        axes.set_xlabel("initial learning rate")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("final divergence")
+    for axes in panels.flat:
+        axes.set_ylim(None, 10 * LOST)  # at the end: from then on the lower limit stays
+    figure.supxlabel("initial learning rate")
+    figure.supylabel("final divergence")
     panels[0, 0].legend(frameon=False, fontsize="small")
     return figure
 
