@@ -56,7 +56,7 @@ class Charted(Correctable, Protocol):
     Two gradients then tell how the ELBO bends between two members.
     """
 
-    is_charted: ClassVar[bool]  # whether it has
+    is_charted: ClassVar[bool]  # true: that is what tells it from others
 
 
 @runtime_checkable

@@ -71,7 +71,12 @@ class Natural(FromNoise, Protocol):
     def natural_gradient(
         self, slopes: Float[Array, "num_draws dim"], noise: Float[Array, "num_draws noise"]
     ) -> Any:
-        """That of the ELBO, by ∇ log p at the draws of `noise`, where the family is N(0, I)."""
+        """The natural gradient of the ELBO, in the coordinates in which the family is N(0, I).
+
+        Args:
+            slopes: ∇ log p at the draws.
+            noise: that gave the draws.
+        """
         ...
 
     def moved(self, step: Any) -> Any:

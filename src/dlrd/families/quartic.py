@@ -23,6 +23,7 @@ class Quartic(Carrying):
     Near its best the normal matches the mean slope and the mean curvature, so the noise of its gradients is
     made of higher derivatives. Mirror images take the third ones out. Of the fourth, $k\, (ε^3 - 3 ε)$ is a
     part of $h = L^\top ∇ \log p + ε$ whose product with any ε has expectation 0, so it can be taken out, too.
+    Over all draws, that is: where some are left out, what is taken out has a small mean of its own.
     """
 
     fourths: Fourths

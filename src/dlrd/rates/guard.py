@@ -33,9 +33,7 @@ class GuardState(NamedTuple):
     losses: Float[Array, " block"]  # of the block so far; what is left of the one before behind them
     num_losses: Int[Array, ""]  # how many of them count
     block_size: Int[Array, ""]  # at how many the block ends
-    largest: Float[
-        Array, ""
-    ]  # size of gradient and parameters since the last reset; or half of it, or between
+    largest: Float[Array, ""]  # entry of gradient or parameters since a reset, within a factor of two
     rate_scale: Float[Array, ""]  # what all steps are multiplied by
     num_resets: Int[Array, ""]
     is_returning: Bool[Array, ""]  # whether the latest step led back, in place of the optimiser's own
@@ -68,7 +66,8 @@ def guard(
 
     A run that oscillates is left alone, as long as it comes within `min_rise` of its best block now and then.
     Until the guard has to act, the steps are those of the optimiser, times one. Schedules that raise the rate
-    again on purpose, a hundredfold and more, look like a divergence.
+    again on purpose, a hundredfold and more, look like a divergence. Guarded steps are not differentiable in
+    reverse, as whoever learns a rate by gradients would want them: the guard is a loop to XLA.
 
     Args:
         optimizer: a whole optimiser, as `optax.chain(optax.scale_by_adam(), dlrd.dynamic_decay(1e-1))`.

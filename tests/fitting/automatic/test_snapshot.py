@@ -181,6 +181,30 @@ def test_what_was_learnt_is_kept(
     assert_same_fit(fit(tmp_path, **arguments), uninterrupted)
 
 
+def counts(z: jax.Array) -> jax.Array:
+    """Of thirty groups, whose logarithms are around a mean with an unknown spread: a flat way."""
+    mean, log_spread, effects = z[0], z[1], z[2:]
+    seen = jnp.asarray(np.random.default_rng(0).poisson(np.exp(np.linspace(0, 2, 30))), float)
+    prior = -0.5 * jnp.sum((effects - mean) ** 2) * jnp.exp(-2 * log_spread) - 30 * log_spread
+    return prior - 0.5 * (mean**2 + log_spread**2) + jnp.sum(seen * effects - jnp.exp(effects))
+
+
+def test_interrupted_while_looking_for_flat_ways_and_resumed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, usual_handler: None, assert_same_fit: AssertSame
+) -> None:
+    """And gone on with after it had ended, corrected along such ways: of these nothing is left to be known."""
+    arguments = {"log_density": counts, "family": dlrd.MeanFieldNormal.standard(32), "key": 2}
+    loose, strict = {"tolerance": 0.03}, {"tolerance": 1e-3}
+    uninterrupted = fit(None, **arguments, **loose)
+    assert uninterrupted.outcome is dlrd.Outcome.CERTIFIED
+    with monkeypatch.context() as patched:
+        calls = press_at_call(patched, stepping, "flat_ways", 1)
+        assert fit(tmp_path, **arguments, **loose).outcome is dlrd.Outcome.INTERRUPTED
+    assert len(calls) == 1
+    assert_same_fit(fit(tmp_path, **arguments, **loose), uninterrupted)
+    assert fit(tmp_path, **arguments, **strict).outcome is dlrd.Outcome.CERTIFIED
+
+
 @pytest.mark.slow
 def test_interrupted_comparison_and_resumed(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, usual_handler: None, assert_same_fit: AssertSame

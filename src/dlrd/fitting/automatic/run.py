@@ -95,9 +95,9 @@ def judge(task: Task, state: AutomaticState) -> tuple[AutomaticState, Outcome]:
         elif decision.action is Action.REFINE:
             state = refine(task, state, decision.num)
         else:
-            if decision.action is Action.ROLL_BACK:
-                state = catch_up_or_roll_back(task, state)
-            return replace(taught(state), judged_at=looked_at), Outcome.RUNNING
+            has_fallen = decision.action is Action.ROLL_BACK
+            state = catch_up_or_roll_back(task, state) if has_fallen else taught(state)
+            return replace(state, judged_at=looked_at), Outcome.RUNNING
         done |= {decision.action}
 
 

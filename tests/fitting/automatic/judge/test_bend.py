@@ -11,7 +11,13 @@ import dlrd
 from dlrd.families.curvature import DenseCurvature
 from dlrd.families.curved import Curved
 from dlrd.fitting.automatic.judge import bend
-from dlrd.fitting.automatic.judge.bend import MAX_PRODUCTS, MIN_DRAWS, MIN_PRODUCTS, flat_ways, num_draws_for
+from dlrd.fitting.automatic.judge.bend import (
+    MAX_PRODUCTS,
+    MIN_DRAWS_EACH,
+    MIN_PRODUCTS,
+    flat_ways,
+    num_draws_for,
+)
 from dlrd.models import FunctionModel
 
 KEY = jax.random.key(0)
@@ -97,4 +103,12 @@ def test_where_nothing_is_known() -> None:
 
 def test_longer_certificates_are_worth_more_draws() -> None:
     assert [num_draws_for(num) for num in (16, 512, 1024, 1100, 8192)] == [64, 64, 128, 128, 1024]
-    assert num_draws_for(1) == MIN_DRAWS
+    assert num_draws_for(1) == MIN_DRAWS_EACH
+
+
+def test_steep_walls_leak_no_warning() -> None:
+    """Warnings are errors here: gradients of 1e200 overflow in products, and no way is found."""
+    family = dlrd.MeanFieldNormal.standard(2).as_start()
+    model = FunctionModel(lambda z: -1e200 * jnp.sum(z**2), (2,))
+    ways, _ = flat_ways(model, family, jax.random.key(0), np.full(4, 1e200), np.ones(4), MIN_DRAWS_EACH)
+    assert ways is None

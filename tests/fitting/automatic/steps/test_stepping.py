@@ -360,6 +360,7 @@ def test_flat_ways_are_looked_for_and_counted(made: Task, looked: AutomaticState
     assert 0 < probed.num_gradients - looked.num_gradients <= most
     known = probed.latest.certificate
     assert known.flat_ways is not None
+    assert len(known.flat_ways) > 0
     np.testing.assert_allclose(known.gap, seen.gap + known.flat_gap, atol=1e-9)
     assert_same(probed.latest.family, family)
     # Of a family whose coordinates turn with it, two gradients cannot be compared.

@@ -1,7 +1,7 @@
 """How the ELBO bends around a family: the ways along which it is flatter than the family's own metric says.
 
 Where a scale can change together with all that it is the scale of, the ELBO hardly feels it: along such a way
-it may bend fifty times less than the metric says. The gradient is then as small, and the gap, ½ gᵀ K⁻¹ g with
+it may bend forty times less than the metric says. The gradient is then as small, and the gap, ½ gᵀ K⁻¹ g with
 the Hessian −K of the ELBO, as much larger than ½ ‖g‖². There are few such ways, one for each scale of a
 hierarchy; in all other directions K is about the identity. So a few products with K find them, by the method
 of Lanczos from the gradient, and from few draws, for what a draw says of a flat way has little noise, too.
@@ -18,10 +18,10 @@ MIN_PRODUCTS, MAX_PRODUCTS = 3, 6
 """With K; between these, as many as it takes until the flattest way is known."""
 SHARE_UNKNOWN = 0.1
 """Of the flattest way's bend, by which it may be too large."""
-MIN_DRAWS, SHARE_DRAWS = 2 * BATCH, 1 / 8
+MIN_DRAWS_EACH, SHARE_DRAWS = 2 * BATCH, 1 / 8
 """Behind each gradient, of which a product takes two: the more, the surer the certificate is to be."""
 LENGTH = 0.03
-"""Between a family and those whose gradients are compared, in the metric: all else than the bend cancels."""
+"""From a family to each of the two whose gradients are compared, in the metric: all but the bend cancels."""
 MIN_REST = 1e-4
 """Of a product: less is rounding, and the ways so far are all."""
 MIN_BEND = 1e-3
@@ -30,9 +30,10 @@ MIN_BEND = 1e-3
 
 def num_draws_for(num_draws: int) -> int:
     """Behind each gradient, for a certificate with so many draws."""
-    return max(round(SHARE_DRAWS * num_draws) // MIN_DRAWS, 1) * MIN_DRAWS
+    return max(round(SHARE_DRAWS * num_draws) // MIN_DRAWS_EACH, 1) * MIN_DRAWS_EACH
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def flat_ways(
     model: Model,
     family: Charted,
@@ -54,8 +55,7 @@ def flat_ways(
     Returns:
         The rows, and how many products with K it took.
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rest = np.sum([each / np.linalg.norm(each) for each in (gradient, move)], axis=0)
+    rest = np.sum([each / np.linalg.norm(each) for each in (gradient, move)], axis=0)
     size = float(np.linalg.norm(rest))
     if not np.isfinite(size):
         return None, 0

@@ -35,7 +35,7 @@ class Certificate(NamedTuple):
     noise: float = float("nan")  # what noise adds to ½ ‖g‖²; nan where no correction is possible
     lessons: Float[np.ndarray, "block number"] | None = None  # the mean of each block, of what can be taught
     corrected_error: float = float("nan")  # the standard error of `corrected_gap`; nan likewise
-    flat_ways: Float[np.ndarray, "way coordinate"] | None = None  # `flat_ways`, once looked for
+    flat_ways: Float[np.ndarray, "way coordinate"] | None = None  # once looked for, by the draws until then
     flat_gap: float = 0.0  # what of the gap is along these
     flat_bound: float = 0.0  # what that is below with some confidence
     flat_noise: float = 0.0  # what noise adds to it, of which a correction leaves as much
@@ -221,6 +221,9 @@ def confirmed(
         gradients=None,
         noise=float("nan"),
         corrected_error=float("nan"),
+        flat_gap=0.0,
+        flat_bound=0.0,
+        flat_noise=0.0,
     )
 
 

@@ -78,14 +78,15 @@ class Evidence(NamedTuple):
         """Whether there may be ways along which the ELBO is flat that can still be looked for."""
         is_affordable = self.probing_cost is not None and self.probing_cost <= self.num_left
         is_open = self.certificate.flat_ways is None and Action.PROBE not in self.done
-        return is_affordable and is_open and not self.is_at_mode
+        has_gradient = self.certificate.gradients is not None
+        return is_affordable and is_open and has_gradient and not self.is_at_mode
 
     @property
     def certain_tolerance(self) -> float:
-        """The tolerance, but a strict one away from modes, where gaps look smaller than they are.
+        """The tolerance, but a strict one away from modes, unless flat ways there are or will be known.
 
         There, means and scales depend on each other, and gaps were seen to be up to seven times what the
-        gradient told; and a few steps show little of a long flat way. Unless such ways are looked for.
+        gradient told; and a few steps show little of a long flat way.
         """
         if self.is_at_mode or self.can_probe or self.certificate.flat_ways is not None:
             return self.tolerance
@@ -125,9 +126,14 @@ def is_certain(seen: Certificate, tolerance: float) -> bool:
 
 
 def is_far(seen: Certificate, tolerance: float) -> bool:
-    """Whether another move would surely gain too much, or one along flat ways more than noise would lose."""
+    """Whether another move would surely gain too much, or a step along flat ways."""
     surely_gained = seen.gain - CONFIDENCE * seen.gain_error
-    return surely_gained > tolerance or seen.flat_gap > max(CERTAIN * tolerance, seen.flat_noise)
+    return surely_gained > tolerance or is_far_along_flat_ways(seen, tolerance)
+
+
+def is_far_along_flat_ways(seen: Certificate, tolerance: float) -> bool:
+    """Whether a step along them would gain too much, and more than noise would lose."""
+    return seen.flat_gap > max(CERTAIN * tolerance, seen.flat_noise)
 
 
 def is_confirmed(corrected: Certificate, evidence: Evidence) -> bool:

@@ -120,8 +120,7 @@ def probing_cost(model: Model, family: Family, seen: Certificate) -> int | None:
     """Of a search for flat ways, in gradients, at the most; None where gradients cannot be compared."""
     is_comparable = model.has_gradient and model.is_exact and not model.can_fail
     cost = 2 * MAX_PRODUCTS * num_draws_for(seen.num_draws)
-    is_charted = isinstance(family, Charted) and family.is_charted
-    return cost if is_comparable and is_charted else None
+    return cost if is_comparable and isinstance(family, Charted) else None
 
 
 def probe(task: Task, state: AutomaticState) -> AutomaticState:
@@ -138,7 +137,9 @@ def probe(task: Task, state: AutomaticState) -> AutomaticState:
     state = state.spent("certificates", 2 * num_products * num_draws)
     if ways is None:
         return state
-    return replace(state, latest=measured._replace(certificate=with_ways(seen, family, came_from, ways)))
+    probed = measured._replace(certificate=with_ways(seen, family, came_from, ways))
+    is_best = state.best is not None and state.best.step == measured.step
+    return replace(state, latest=probed, best=probed if is_best else state.best)
 
 
 def look_at_tail(task: Task, state: AutomaticState) -> AutomaticState:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from dlrd.families import Certifiable, Charted, Family, split
 from dlrd.fitting.automatic.judge.certificate import CONFIDENCE, improvement
+from dlrd.fitting.automatic.judge.stopping import is_far_along_flat_ways
 from dlrd.fitting.automatic.plan import Task
 from dlrd.fitting.automatic.state import AutomaticState
 from dlrd.fitting.automatic.steps.stepping import certificate_key
@@ -31,7 +32,7 @@ def take_stride(task: Task, state: AutomaticState) -> AutomaticState:
     assert isinstance(now, Certifiable)
     model, seen = task.method.model, state.latest.certificate
     left = task.max_gradients - state.num_gradients
-    if isinstance(now, Charted) and seen.flat_gap > seen.flat_noise:
+    if isinstance(now, Charted) and is_far_along_flat_ways(seen, task.tolerance):
         found, num_gradients = newton_stride(model, now, seen.flat_step, key, left)
     else:
         found, num_gradients = stride(model, state.latest.came_from, now, key, left)
