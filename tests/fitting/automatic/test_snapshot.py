@@ -192,7 +192,7 @@ def counts(z: jax.Array) -> jax.Array:
 def test_interrupted_while_looking_for_flat_ways_and_resumed(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, usual_handler: None, assert_same_fit: AssertSame
 ) -> None:
-    """And gone on with after it had ended, corrected along such ways: of these nothing is left to be known."""
+    """And gone on with after it had ended, corrected along such ways: nothing is left of these."""
     arguments = {"log_density": counts, "family": dlrd.MeanFieldNormal.standard(32), "key": 2}
     loose, strict = {"tolerance": 0.03}, {"tolerance": 1e-3}
     uninterrupted = fit(None, **arguments, **loose)
