@@ -15,7 +15,7 @@ from dlrd.bench.posteriors.optimum import Normal, factorized, laplace, optimum
 from dlrd.families import Family, FullRankNormal, MeanFieldNormal
 from dlrd.fitting import archive
 from dlrd.models import LogDensity
-from dlrd.paper.problems import logistic, synthetic
+from dlrd.paper.problems import best_full_rank, logistic, synthetic
 from dlrd.paper.problems.field import field
 from dlrd.paper.references.field import field_reference
 
@@ -89,7 +89,9 @@ def cases(settings: Settings) -> Iterator[Case]:
         for posterior in _chosen(settings):
             yield from with_families(posterior.name, posterior.dim, posterior.log_density, posterior)
         if _is_wanted("synthetic", settings):
-            yield from with_families("synthetic", 100, synthetic().log_density)
+            problem, tolerance = synthetic(), settings.tolerance or TOLERANCE
+            for family, best in (("mean-field", problem.optimum), ("full-rank", best_full_rank())):
+                yield Case("synthetic", family, 100, problem.log_density, best, None, tolerance)
         if _is_wanted("logistic", settings):
             yield from with_families("logistic", 31, logistic())
         if _is_wanted("field", settings):

@@ -138,7 +138,7 @@ def elbo_gap(
     $$E[∇ \log p(z) · (ΔL ε + Δm)] = -\sum_i ΔL_{ii} / L_{ii}.$$
 
     Where it helps, that term is exchanged for its mean: near the optimum the noise that remains shrinks like
-    the gap. The gap is then one to the very best, for which `optimum_family` only stands in.
+    the gap. By how much `optimum_family` itself is below the very best is then added to the gap.
 
     Args:
         log_density: unnormalised, built in double precision.

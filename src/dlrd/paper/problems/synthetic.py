@@ -1,4 +1,4 @@
-"""Section 3.1: a joint density whose best mean-field normal is known in closed form."""
+"""Section 3.1: a joint density whose best normals are known."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dlrd.families import MeanFieldNormal
+from dlrd.families import FullRankNormal, MeanFieldNormal
 from dlrd.models import LogDensity
+
+NUM_ITERATIONS = 100
+"""Of the equation for the best full-rank normal: twice what it takes to rounding."""
 
 
 class Synthetic(NamedTuple):
@@ -37,11 +40,7 @@ def synthetic(dim: int = 100, seed: int = 0) -> Synthetic:
         >>> problem.optimum.mean.shape
         (3,)
     """
-    rng = np.random.default_rng(seed)
-    center = rng.normal(size=dim)
-    scale = rng.uniform(1, 5, size=dim)
-    factor = 0.1 * rng.normal(size=(dim, dim))
-    precision = np.linalg.inv(factor @ factor.T + np.eye(dim))
+    center, scale, precision = _constants(dim, seed)
     diagonal = np.diag(precision)
     variance = scale**4 / 12 * (np.sqrt(diagonal**2 + 24 / scale**4) - diagonal)
     optimum = MeanFieldNormal(jnp.asarray(center, float), jnp.asarray(np.log(variance) / 2, float))
@@ -62,3 +61,28 @@ def synthetic(dim: int = 100, seed: int = 0) -> Synthetic:
         return -0.5 * jnp.sum((centered / scale) ** 4) - square(centered)
 
     return Synthetic(log_density, optimum)
+
+
+def best_full_rank(dim: int = 100, seed: int = 0) -> FullRankNormal:
+    r"""The best full-rank normal: its mean is μ, its precision $Λ + 6 \, \mathrm{diag}(Σ_{ii} / σ_i^4)$.
+
+    The variances of that equation are found by iteration, to rounding.
+    """
+    center, scale, precision = _constants(dim, seed)
+
+    def covariance_given(variance: np.ndarray) -> np.ndarray:
+        return np.linalg.inv(precision + np.diag(6 * variance / scale**4))
+
+    variance = np.ones(dim)
+    for _ in range(NUM_ITERATIONS):  # half the way: larger variances make the next ones smaller
+        variance = 0.5 * (variance + np.diagonal(covariance_given(variance)))
+    return FullRankNormal(center, np.linalg.cholesky(covariance_given(variance)))
+
+
+def _constants(dim: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """μ, σ and Λ."""
+    rng = np.random.default_rng(seed)
+    center = rng.normal(size=dim)
+    scale = rng.uniform(1, 5, size=dim)
+    factor = 0.1 * rng.normal(size=(dim, dim))
+    return center, scale, np.linalg.inv(factor @ factor.T + np.eye(dim))
