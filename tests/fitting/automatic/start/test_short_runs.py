@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.stats import norm
 
 import dlrd
 from dlrd.families.curvature import MAX_WHOLE
@@ -348,3 +349,23 @@ def test_a_step_is_taken_even_with_many_draws(task: Callable[..., Task]) -> None
     """So that a start without a density is noticed."""
     found = begin(task(lambda z: -jnp.inf + 0 * jnp.sum(z), has_start=False, num_draws=300), GIVEN)
     assert found.steps.outcome[0] == Outcome.DIVERGED.value
+
+
+def test_where_a_search_that_was_cut_leads_nowhere_the_family_as_given_is_tried() -> None:
+    """Eight schools, centred, whose neck the search was in when its budget ended: sds of 1e9 are no start."""
+    effects = jnp.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+    errors = jnp.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+    def schools(z: jax.Array) -> jax.Array:
+        mean, log_scale, own = z[0], z[1], z[2:]
+        scale = jnp.exp(log_scale)
+        prior = norm.logpdf(mean, 0, 5) - jnp.log1p((scale / 5) ** 2) + log_scale
+        return prior + jnp.sum(norm.logpdf(own, mean, scale)) + jnp.sum(norm.logpdf(effects, own, errors))
+
+    family = dlrd.MeanFieldNormal.standard(10)
+    fits = [dlrd.fit(schools, family, key=1, max_gradients=budget, progress=False) for budget in (700, 800)]
+    for budget, found in zip((700, 800), fits, strict=True):
+        assert found.verdict is not None
+        assert found.outcome is dlrd.Outcome.BUDGET
+        assert np.isfinite(found.verdict.elbo)
+        assert found.verdict.num_gradients <= budget

@@ -66,8 +66,8 @@ def begin(task: Task, family: Family) -> AutomaticState:
         key = derived(task.key, 2)
         objective.max_gradients -= sum(state.num_gradients for _, state in runs)
         for start in find_footholds(objective, family, _spread(family), key) or [given]:
-            spent = _spent(objective, runs)
-            if not runs or _is_affordable(task, spent + task.first_gradients):
+            spent, has_none = _spent(objective, runs), all(_has_failed(state) for _, state in runs)
+            if has_none or _is_affordable(task, spent + task.first_gradients):
                 runs.append((start, _short_run(task, start.family, spent, is_measured=True)))
     return _best(task, runs, objective.num_gradients)
 
@@ -96,7 +96,7 @@ def _is_affordable(task: Task, spent: int) -> bool:
 
 def _best(task: Task, runs: list[tuple[Start, AutomaticState]], num_searched: int) -> AutomaticState:
     """The run that goes on, once those that rise faster had the time to overtake it."""
-    alive = list(range(len(runs)))
+    alive = [i for i, (_, state) in enumerate(runs) if not _has_failed(state)] or [0]
     for _ in range(NUM_HALVINGS):
         highest = max(elbo_bound(runs[i][1]) for i in alive)
         alive = [i for i in alive if not _reach(runs[i][1]) < highest]
@@ -172,6 +172,11 @@ def run_until(task: Task, state: AutomaticState, num_steps: int) -> AutomaticSta
     if state.outcome is Outcome.INTERRUPTED:
         raise KeyboardInterrupt
     return take_certificate(task, state, task.first_gradients)
+
+
+def _has_failed(state: AutomaticState) -> bool:
+    """Whether not even a first step could be taken."""
+    return state.step == 0 and state.outcome is Outcome.DIVERGED
 
 
 def _promise(state: AutomaticState) -> float:
